@@ -1,0 +1,72 @@
+# Everything runs in .venv, which `make setup` builds with any Python from 3.11 on:
+#     make test PYTHON=python3.12
+
+PYTHON ?= python3
+PYTEST_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+DEV := $(VENV)/.installed-dev
+BENCH := $(VENV)/.installed-bench
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format fuzz bench clean
+
+help: ## show this list
+	@sed -n -e 's/^\([a-z]*\):.*## \(.*\)/\1          \2/' \
+		-e 's/^\([a-z ]\{8\}\) */  make \1/p' Makefile
+
+setup: $(DEV) ## build .venv with meshmsg and its development tools
+
+demo: setup ## see meshmsg at work
+	@$(BIN)/meshmsg demo
+
+test: lint ## lint, check the types and run the tests
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: setup ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix --exit-zero --quiet
+	$(BIN)/ruff format
+
+fuzz: setup ## run the long tests, for minutes
+	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
+		$(BIN)/python -m pytest tests/long -m slow --timeout 3600 $(PYTEST_FLAGS)
+
+bench: $(BENCH) ## measure speed and latency
+	$(BIN)/python benchmarks/run.py
+
+clean: ## remove .venv and everything built
+	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are older than pyproject.toml exactly when there is something to install.
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "Installing meshmsg and its development tools into $(VENV) ..."
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(BENCH): $(DEV)
+	@echo "Installing what the benchmarks need into $(VENV) ..."
+	@$(PIP_INSTALL) --editable '.[dev,bench]'
+	@touch $@
+
+# --clear mends a .venv whose interpreter has gone; a half-built one is not left behind.
+$(BIN)/python:
+	@command -v "$(PYTHON)" >/dev/null || { \
+		echo "meshmsg needs Python 3.11 or newer, and there is no '$(PYTHON)' here." \
+			"Name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "meshmsg needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1)." \
+			"Name another with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' has no venv module. Install it (on Debian and Ubuntu: the package" \
+			"python3-venv) or name another Python with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }

@@ -1,0 +1,30 @@
+"""meshmsg: brokerless direct messaging.  Peers talk to each other, and no loss is silent.
+
+>>> import meshmsg
+>>> with meshmsg.Peer("hello", bind="tcp://127.0.0.1:*") as peer:
+...     position = peer.publish("greetings.world", {"text": "hi"})
+"""
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec
+from meshmsg._config import PeerConfig, Stream, Tuning
+from meshmsg._errors import (
+    BindError,
+    ClosedError,
+    ConfigError,
+    EventsLost,
+    EventTooLarge,
+    MeshError,
+    NoStream,
+    PayloadError,
+    PeerRefused,
+    ProtocolError,
+    PublishTimeout,
+    TopicError,
+    WaitTimeout,
+)
+from meshmsg._event import Event, Loss, Position
+from meshmsg._peer import VERSION as __version__
+from meshmsg._peer import Peer
+from meshmsg._subscription import Subscription
+from meshmsg.recovery.ledger import Ledger, LedgerRow

@@ -1,0 +1,304 @@
+"""Control messages: what peers say to each other beside the data.
+
+A message is an envelope (`MMC` and the protocol version, four bytes) and a msgpack map whose `t`
+names the kind.  The envelope, `hello` and `refused` are frozen for all versions, so that peers of
+different versions can tell each other why they part.  docs/wire-format.md is the specification.
+
+The side that dials asks (`hello`, `subscribe`, `nack`, `status`, `ping`, `ask`); the side that was
+dialled publishes and answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+
+from meshmsg._errors import ProtocolError
+
+PROTOCOL_VERSION = 1
+ENVELOPE = b"MMC"
+#: A control message without its frame is never larger.
+CONTROL_BYTES_MAX = 1024 * 1024
+#: Ranges in one repair request.
+NACK_RANGES_MAX = 256
+
+U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Id = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
+Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Range = tuple[U64, U64]
+Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
+
+
+def stream_wire_id(mesh: str, stream: str) -> int:
+    """The 64-bit number that stands for a stream on the wire."""
+    digest = hashlib.blake2b(f"{mesh}\n{stream}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def subscription_token(sub: int) -> bytes:
+    """What a subscription subscribes to beside its streams: by it the XPUB socket sees it."""
+    return b"MMS1" + sub.to_bytes(8, "little")
+
+
+class _Message(msgspec.Struct, frozen=True, tag_field="t"):
+    pass
+
+
+class Hello(_Message, frozen=True, tag="hello"):
+    """The first message on a link: who dials, and where it can be dialled back."""
+
+    peer: Name
+    instance: Id
+    mesh: Name
+    dialled: Name = ""
+    listen: list[Name] = []
+    streams: list[Name] = []
+    version: int = PROTOCOL_VERSION
+    software: Name = ""
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """A stream as its publisher announces it."""
+
+    name: Name
+    topics: Name
+    epoch: U64
+    overflow: Name
+    codec: Name
+    window_bytes: U64
+
+
+class Welcome(_Message, frozen=True, tag="welcome"):
+    """The answer to hello, sent again when the streams change."""
+
+    peer: Name
+    instance: Id
+    mesh: Name
+    streams: list[StreamInfo]
+    fanout: list[tuple[Name, Name]]
+    version: int = PROTOCOL_VERSION
+    software: Name = ""
+
+
+class Refused(_Message, frozen=True, tag="refused"):
+    """No: and why, in words for a person."""
+
+    reason: Text
+    version: int = PROTOCOL_VERSION
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where a subscription wants to start in one stream."""
+
+    stream: Name
+    kind: Name  # live | earliest | last | time | resume | origin
+    value: U64 = 0
+    epoch: U64 = 0
+
+
+class Subscribe(_Message, frozen=True, tag="subscribe"):
+    """Take me as a subscriber of these streams; saying it again is harmless."""
+
+    sub: Id
+    patterns: list[Name]
+    starts: list[Start]
+    name: Name = ""
+
+
+class Subscribed(_Message, frozen=True, tag="subscribed"):
+    """You are; events from `start` on are yours."""
+
+    sub: Id
+    stream: Name
+    epoch: U64
+    origin: U64
+    first: U64
+    next: U64
+    start: U64
+
+
+class Unsubscribe(_Message, frozen=True, tag="unsubscribe"):
+    """The subscription is closed; its last figures."""
+
+    sub: Id
+
+
+class Nack(_Message, frozen=True, tag="nack"):
+    """These events did not arrive: send them again."""
+
+    sub: Id
+    stream: Name
+    epoch: U64
+    ranges: Ranges
+
+
+class Repair(_Message, frozen=True, tag="repair"):
+    """A frame that was asked for stands in the message's second part."""
+
+    sub: Id
+    stream: Name
+    last: bool
+
+
+class Gone(_Message, frozen=True, tag="gone"):
+    """These events cannot be sent again, and why."""
+
+    sub: Id
+    stream: Name
+    epoch: U64
+    ranges: Ranges
+    reason: Name
+    last: bool
+
+
+class Evicted(_Message, frozen=True, tag="evicted"):
+    """The stream does not wait for this subscription any more."""
+
+    sub: Id
+    stream: Name
+    reason: Text
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """One subscription's books on one stream and epoch."""
+
+    stream: Name
+    epoch: U64
+    start: U64
+    received: U64
+    consumed: U64
+    delivered: U64
+    filtered: U64
+    lost: dict[Name, U64]
+
+
+class Status(_Message, frozen=True, tag="status"):
+    """How far a subscription is: the publisher's flow control and ledger live on it."""
+
+    sub: Id
+    figures: list[Figures]
+    answers: U64 = 0
+    closed: bool = False
+
+
+class StatusPlease(_Message, frozen=True, tag="status?"):
+    """Send your status now, with this number in `answers`."""
+
+    sub: Id
+    number: U64
+
+
+class Ping(_Message, frozen=True, tag="ping"):
+    """Are you there?"""
+
+    number: U64
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """What a stream has, beside the data path."""
+
+    stream: Name
+    epoch: U64
+    first: U64
+    next: U64
+
+
+class Pong(_Message, frozen=True, tag="pong"):
+    """I am; and this is what my streams have."""
+
+    number: U64
+    instance: Id
+    tails: list[Tail]
+
+
+class Unknown(_Message, frozen=True, tag="unknown"):
+    """I do not know you (any more): say hello."""
+
+
+class Ask(_Message, frozen=True, tag="ask"):
+    """Tell me your `ledger` or `stats`."""
+
+    number: U64
+    what: Name
+
+
+class Answer(_Message, frozen=True, tag="answer"):
+    """What was asked for."""
+
+    number: U64
+    body: Any
+
+
+class Bye(_Message, frozen=True, tag="bye"):
+    """I leave; my streams end here."""
+
+    instance: Id
+    tails: list[Tail]
+
+
+Message = (
+    Hello
+    | Welcome
+    | Refused
+    | Subscribe
+    | Subscribed
+    | Unsubscribe
+    | Nack
+    | Repair
+    | Gone
+    | Evicted
+    | Status
+    | StatusPlease
+    | Ping
+    | Pong
+    | Unknown
+    | Ask
+    | Answer
+    | Bye
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Message).decode
+_HEAD = ENVELOPE + bytes([PROTOCOL_VERSION])
+#: What may be read from a peer of another version.
+_FROZEN = ("hello", "refused")
+
+
+def encode_message(message: Message) -> bytes:
+    """Envelope and body."""
+    return _HEAD + _encode(message)
+
+
+def message_version(data: bytes) -> int:
+    """The protocol version of a control message; raises `ProtocolError` if it is not one."""
+    if len(data) < 5 or len(data) > CONTROL_BYTES_MAX or data[:3] != ENVELOPE:
+        raise ProtocolError("not a control message")
+    return data[3]
+
+
+def decode_message(data: bytes) -> Message:
+    """Read a message of this version; raises `ProtocolError`."""
+    version = message_version(data)
+    if version != PROTOCOL_VERSION:
+        raise ProtocolError(f"protocol version {version}, this side speaks {PROTOCOL_VERSION}")
+    try:
+        message: Message = _decode(memoryview(data)[4:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"control message: {error}") from None
+    return message
+
+
+def encode_refusal(reason: str, version: int) -> bytes:
+    """A refusal in the envelope of the other side's version, so that it can read it."""
+    return ENVELOPE + bytes([version]) + _encode(Refused(reason))
+
+
+def version_mismatch(theirs: int) -> str:
+    """The text that both sides see."""
+    return (
+        f"protocol version {theirs} meets version {PROTOCOL_VERSION}: "
+        f"install the same meshmsg release on both sides"
+    )

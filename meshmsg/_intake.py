@@ -1,0 +1,641 @@
+"""The receiving side of one subscription: its data socket, its streams, its books.
+
+An `Intake` is driven by whoever waits for events: the consumer's own thread or event loop while it
+waits (no hand-over between threads on the way of an event), the I/O thread now and then while the
+consumer is busy, so that gaps are found and repaired meanwhile.  The lock is held by the driver.
+
+Everything that comes by the control channel is put into `inbox` by the I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import length_hint
+from typing import Any
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec, UnknownCodec, codec_for
+from meshmsg._config import Tuning
+from meshmsg._control import (
+    NACK_RANGES_MAX,
+    Evicted,
+    Figures,
+    Gone,
+    Nack,
+    Start,
+    StreamInfo,
+    Subscribed,
+    stream_wire_id,
+    subscription_token,
+)
+from meshmsg._errors import ConfigError, ProtocolError
+from meshmsg._event import Event, Loss, Position
+from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
+from meshmsg._topics import TopicFilter
+from meshmsg.recovery.ledger import LedgerRow, row_from_positions
+from meshmsg.recovery.loss_detector import NEVER, NackTiming
+from meshmsg.recovery.receiver import Delivery, StreamReceiver
+from meshmsg.transports.fanout import FanoutClient
+
+log = logging.getLogger("meshmsg.peer")
+
+STASH_BYTES_MAX = 16 * 1024 * 1024
+LOSSES_MAX = 10_000
+BACKGROUND_AFTER_S = 0.05
+READ_FRAMES_MAX = 64
+OLD_BOOKS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Where a subscription starts in a stream that it has not seen yet."""
+
+    kind: str = "live"
+    value: int = 0
+    position: Position | None = None
+
+    def for_stream(self, stream: str) -> Start:
+        """As it is asked for."""
+        if self.position is None:
+            return Start(stream, self.kind, self.value)
+        if self.position.stream == stream:
+            return Start(stream, "resume", self.position.seq, self.position.epoch)
+        return Start(stream, "live")
+
+
+# --- what the I/O thread puts into the inbox ---
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Streams of a publisher: connect, and expect to be admitted."""
+
+    link: Any
+    address: str
+    streams: list[StreamInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """The publisher's data address is no longer in use."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFrame:
+    """A frame that was asked for."""
+
+    stream: str
+    data: bytes
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TailHint:
+    """What a stream has, heard beside the data path; `final` when the publisher leaves."""
+
+    stream: str
+    epoch: int
+    next: int
+    final: bool = False
+
+
+Notice = Attach | Detach | RepairFrame | TailHint | Subscribed | Gone | Evicted
+
+
+class Books:
+    """What became of the events of one epoch of a stream, counted as it happens."""
+
+    __slots__ = ("consumed", "delivered", "epoch", "filtered", "lost", "start", "stream")
+
+    def __init__(self, stream: str, epoch: int, start: int) -> None:
+        self.stream = stream
+        self.epoch = epoch
+        self.start = start
+        self.consumed = start
+        self.delivered = 0
+        self.filtered = 0
+        self.lost: Counter[str] = Counter()
+
+
+class Source:
+    """One stream as this subscription receives it."""
+
+    __slots__ = (
+        "admission",
+        "books",
+        "codec",
+        "ended_at",
+        "heard_next",
+        "info",
+        "keeps",
+        "link",
+        "old_books",
+        "receiver",
+        "stash",
+        "stash_bytes",
+        "unreported_bytes",
+        "wire_id",
+    )
+
+    def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
+        self.info = info
+        self.wire_id = wire_id
+        self.link = link
+        self.codec = codec
+        self.receiver: StreamReceiver | None = None
+        self.admission: Subscribed | None = None  # of a new epoch, to be entered when all is read
+        self.stash: list[Frame] = []
+        self.stash_bytes = 0
+        self.ended_at: int | None = None
+        self.heard_next = 0
+        self.keeps: dict[tuple[str, ...], bool | None] = {}
+        self.books = Books(info.name, 0, 0)
+        self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
+        self.unreported_bytes = 0
+
+
+class Intake:
+    """All streams of one subscription, in one order a stream."""
+
+    def __init__(
+        self,
+        sub: int,
+        topics: TopicFilter,
+        client: FanoutClient,
+        tuning: Tuning,
+        mesh: str,
+        post: Callable[[Any, Any], None],
+        report: Callable[[Intake], None],
+        codec: Codec | None,
+        type: Any,
+        start: StartAt,
+    ) -> None:
+        self.sub = sub
+        self.start = start
+        self.filter = topics
+        self.lock = threading.Lock()
+        self.inbox: deque[Notice] = deque()
+        self.counters: Counter[str] = Counter()
+        self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
+        self.evictions: deque[str] = deque(maxlen=100)
+        self.closed = False
+        self.driven_at = 0.0
+        self.current: Batch | None = None
+        self.iterator: Iterator[Event] = iter(())
+        self._client = client
+        self._tuning = tuning
+        self._mesh = mesh
+        self._post = post
+        self._report = report
+        self._codec = codec
+        self._type = type
+        self._books_lock = threading.Lock()
+        self._by_wire: dict[int, Source] = {}
+        self._by_name: dict[str, Source] = {}
+        self._ready: deque[tuple[Source, Books, Delivery]] = deque()
+        self._ready_bytes = 0
+        self._timer_due = NEVER
+        self._current_books: Books | None = None
+        self._timing = NackTiming(
+            delay_s=tuning.repair_delay_s,
+            retry_s=tuning.repair_retry_s,
+            deadline_s=tuning.repair_deadline_s,
+        )
+        client.subscribe(subscription_token(sub))
+
+    # --- for the I/O thread ---
+
+    def notify(self, notice: Notice) -> None:
+        """Hand in what came by the control channel."""
+        self.inbox.append(notice)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have whoever drives look at the inbox."""
+        self._client.wakeup.set()
+
+    def start_for(self, info: StreamInfo, *, born: bool) -> Start:
+        """What to ask of a publisher: go on where we are, or start where the user said.
+
+        A stream that was `born` while we were connected has nothing yet that we could have missed.
+        """
+        source = self._by_name.get(info.name)
+        receiver = None if source is None else source.receiver
+        if receiver is not None:
+            return Start(info.name, "resume", receiver.next, receiver.epoch)
+        return Start(info.name, "origin") if born else self.start.for_stream(info.name)
+
+    def tend(self, now: float, *, force: bool = False) -> None:
+        """Drive in the background if the consumer has not for a while and nobody else does."""
+        if not (force or self.inbox or now - self.driven_at > BACKGROUND_AFTER_S):
+            return
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self.closed:
+                    self.pump(now, read_ahead=True)
+            finally:
+                self.lock.release()
+
+    # --- driving: with the lock held ---
+
+    def pump(self, now: float, *, read_ahead: bool = False) -> bool:
+        """Take in what there is without waiting; returns whether anything is ready."""
+        if self.inbox:
+            self._read_inbox(now)
+        drained = self._read(now, read_ahead)
+        if drained:
+            self._enter_epochs(now)
+        if now >= self._timer_due:
+            self._run_timers(now, drained)
+        if not read_ahead:
+            self.driven_at = now
+        return bool(self._ready)
+
+    def wait(self, timeout: float | None, now: float) -> None:
+        """Wait for something to come in, a timer, or the time to be up."""
+        left = self._timer_due - now
+        if left != NEVER and (timeout is None or left < timeout):
+            timeout = left
+        self._client.wait(timeout)
+
+    @property
+    def timer_due(self) -> float:
+        """When `pump` has to be called even if nothing comes."""
+        return self._timer_due
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """File descriptors for an event loop: data, wake-up."""
+        return self._client.fd, self._client.wakeup.fd
+
+    def clear_wakeup(self) -> None:
+        """The wake-up call was heard."""
+        self._client.wakeup.clear()
+
+    def take(self) -> Batch | Loss | None:
+        """The next batch or loss, `None` if nothing is ready; counts it as handed over."""
+        ready = self._ready
+        while ready:
+            source, books, delivery = ready.popleft()
+            if isinstance(delivery, Loss):
+                with self._books_lock:
+                    self._settle_current()
+                    books.lost[delivery.reason] += delivery.count
+                    books.consumed = delivery.stop
+                    self.counters["lost"] += delivery.count
+                self.losses.append(delivery)
+                self._note_consumed(source, 0)
+                return delivery
+            size = len(delivery.frame.data)
+            self._ready_bytes -= size
+            batch = self._select(source, books, *delivery)
+            self._note_consumed(source, size)
+            if batch is not None:
+                return batch
+        return None
+
+    def _select(
+        self, source: Source, books: Books, frame: Frame, lo: int, hi: int
+    ) -> Batch | None:
+        """The events of a run that the subscription's patterns take."""
+        topics = frame.topics
+        keep: list[int] | None = None
+        verdict = source.keeps.get(topics, 0)
+        if verdict == 0:
+            verdict = self._judge(source, topics)
+        if verdict is None:
+            chosen = [self.filter.matches(topic) for topic in topics]
+            ids = frame.topic_ids
+            assert ids is not None
+            keep = [i for i in range(lo, hi) if chosen[ids[i]]]
+        taken = (hi - lo if keep is None else len(keep)) if verdict is not False else 0
+        with self._books_lock:
+            self._settle_current()
+            books.filtered += hi - lo - taken
+            books.delivered += taken
+            books.consumed = frame.first + hi
+            if not taken:
+                return None
+            batch = Batch(frame, books.stream, source.codec, lo, hi, keep)
+            self._current_books = books
+            self.current = batch
+        return batch
+
+    def _judge(self, source: Source, topics: tuple[str, ...]) -> bool | None:
+        """All of a frame's topics (`True`), none (`False`), or some (`None`)."""
+        chosen = {self.filter.matches(topic) for topic in topics}
+        verdict = None if len(chosen) > 1 else chosen.pop()
+        if len(source.keeps) > 10_000:
+            source.keeps.clear()
+        source.keeps[topics] = verdict
+        return verdict
+
+    def unpack(self, batch: Batch) -> None:
+        """Make a batch's events the ones that the consumer goes through."""
+        events = batch.events()
+        with self._books_lock:
+            self.iterator = iter(events)
+
+    def rest(self) -> Batch | None:
+        """What the consumer has yet to take of the batch it is in, as a batch of its own."""
+        with self._books_lock:
+            batch, left = self.current, length_hint(self.iterator)
+            if batch is None or not left:
+                return None
+            self.iterator = iter(())
+            index = batch.indices[len(batch) - left]
+            keep = None if batch.keep is None else batch.keep[-left:]
+            return Batch(batch.frame, batch.stream, batch.codec, index, batch.hi, keep)
+
+    def loss_is_next(self) -> bool:
+        """Whether a loss would be handed over next."""
+        return bool(self._ready) and isinstance(self._ready[0][2], Loss)
+
+    def _settle_current(self) -> None:
+        self.current = None
+        self.iterator = iter(())
+
+    def _note_consumed(self, source: Source, size: int) -> None:
+        source.unreported_bytes += size
+        if source.unreported_bytes * 4 >= source.info.window_bytes:
+            source.unreported_bytes = 0
+            self._report(self)
+
+    def _read(self, now: float, read_ahead: bool) -> bool:
+        """Read messages; returns whether none is left."""
+        limit = self._tuning.inbox_bytes_max
+        recv, ready = self._client.recv, self._ready
+        for _ in range(READ_FRAMES_MAX * (16 if read_ahead else 1)):
+            if self._ready_bytes >= limit or (ready and not read_ahead):
+                return False
+            data = recv()
+            if data is None:
+                return True
+            self._on_message(data, now)
+        return False
+
+    def _on_message(self, data: bytes, now: float) -> None:
+        magic = data[PREFIX_BYTES : PREFIX_BYTES + 4]
+        try:
+            if magic == FRAME_MAGIC:
+                frame = Frame(data)
+                source = self._by_wire.get(frame.stream)
+                if source is not None:
+                    self._on_frame(source, frame, now)
+                    return
+            elif magic == HEARTBEAT_MAGIC:
+                beat = Heartbeat.decode(data)
+                source = self._by_wire.get(beat.stream)
+                if source is not None:
+                    self._on_heartbeat(source, beat, now)
+                    return
+        except ProtocolError as error:
+            log.debug("a bad message was dropped: %s", error)
+        self.counters["bad_messages"] += 1
+
+    def _on_frame(self, source: Source, frame: Frame, now: float, repair: bool = False) -> None:
+        receiver = source.receiver
+        if receiver is None or frame.epoch != receiver.epoch:
+            self._stash(source, frame)
+            return
+        self._deliver(source, receiver.on_frame(frame, now=now, repair=repair))
+        if receiver.missing:
+            self._run_timers(now, False)
+
+    def _on_heartbeat(self, source: Source, beat: Heartbeat, now: float) -> None:
+        receiver = source.receiver
+        if receiver is not None and beat.epoch == receiver.epoch:
+            source.heard_next = max(source.heard_next, beat.next)
+            receiver.on_tail(beat.next, now=now)
+            if receiver.missing:
+                self._run_timers(now, False)
+
+    def _stash(self, source: Source, frame: Frame) -> None:
+        """Keep a frame of an epoch that is not entered yet."""
+        receiver = source.receiver
+        if receiver is not None and frame.epoch < receiver.epoch:
+            self.counters["stale_frames"] += 1
+        elif source.stash_bytes + len(frame.data) > STASH_BYTES_MAX:
+            self.counters["stash_full"] += 1  # it will be found missing and asked for
+        else:
+            source.stash.append(frame)
+            source.stash_bytes += len(frame.data)
+
+    def _deliver(self, source: Source, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if not isinstance(delivery, Loss):
+                self._ready_bytes += len(delivery.frame.data)
+            self._ready.append((source, source.books, delivery))
+
+    # --- the inbox ---
+
+    def _read_inbox(self, now: float) -> None:
+        while self.inbox:
+            notice = self.inbox.popleft()
+            if isinstance(notice, Attach):
+                self._attach(notice)
+            elif isinstance(notice, Detach):
+                self._client.disconnect(notice.address)
+            else:
+                source = self._by_name.get(notice.stream)
+                if source is not None:
+                    self._on_notice(source, notice, now)
+
+    def _attach(self, notice: Attach) -> None:
+        for info in notice.streams:
+            source = self._by_name.get(info.name)
+            if source is None:
+                wire_id = stream_wire_id(self._mesh, info.name)
+                source = Source(info, wire_id, notice.link, self._codec_for(info))
+                self._by_name[info.name] = source
+                self._by_wire[wire_id] = source
+                self._client.subscribe(wire_id.to_bytes(8, "little"))
+            source.info = info
+            source.link = notice.link
+        self._client.connect(notice.address)
+
+    def _codec_for(self, info: StreamInfo) -> Codec:
+        if self._codec is not None:
+            return self._codec
+        try:
+            return codec_for(info.codec, type=self._type)
+        except ConfigError:
+            return UnknownCodec(info.codec)
+
+    def _on_notice(
+        self, source: Source, notice: RepairFrame | TailHint | Subscribed | Gone | Evicted, now: float
+    ) -> None:
+        receiver = source.receiver
+        if isinstance(notice, Subscribed):
+            source.admission = notice
+            if receiver is None or receiver.epoch == notice.epoch:
+                self._enter(source, notice, now)
+        elif isinstance(notice, Evicted):
+            self.counters["evicted"] += 1
+            self.evictions.append(notice.reason)
+            log.warning("%s: evicted: %s", notice.stream, notice.reason)
+        elif receiver is None:
+            self.counters["early_notices"] += 1
+        elif isinstance(notice, RepairFrame):
+            self._on_repair(source, receiver, notice, now)
+        elif isinstance(notice, TailHint):
+            if notice.epoch == receiver.epoch:
+                source.heard_next = max(source.heard_next, notice.next)
+                receiver.on_tail_hint(notice.next, now=now)
+                if notice.final:
+                    source.ended_at = notice.next
+        elif notice.epoch == receiver.epoch:
+            self._deliver(source, receiver.on_gone(notice.ranges, notice.reason, now=now))
+            if notice.last:
+                receiver.on_answered(now=now)
+        self._timer_due = now
+
+    def _on_repair(
+        self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
+    ) -> None:
+        try:
+            frame = Frame(notice.data)
+        except ProtocolError:
+            self.counters["bad_messages"] += 1
+            return
+        if frame.stream != source.wire_id or frame.epoch != receiver.epoch:
+            self.counters["bad_messages"] += 1
+            return
+        self._on_frame(source, frame, now, repair=True)
+        if notice.last:
+            receiver.on_answered(now=now)
+
+    def _enter_epochs(self, now: float) -> None:
+        """With all data read: close the books of an epoch that is over and enter the next."""
+        for source in self._by_name.values():
+            receiver, admission = source.receiver, source.admission
+            if receiver is not None and admission is not None and admission.epoch != receiver.epoch:
+                # What is missing of the old epoch went with the memory of the process that had it.
+                self._deliver(source, receiver.on_end(source.heard_next, "gone", now=now))
+                self._enter(source, admission, now)
+
+    def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
+        source.admission = None
+        self._timer_due = now
+        receiver = source.receiver
+        if receiver is not None and receiver.epoch == admission.epoch:
+            # Back after a broken connection: what came meanwhile may still be on its way.
+            receiver.on_tail_hint(admission.next, now=now)
+            return
+        name, epoch, start = source.info.name, admission.epoch, admission.start
+        with self._books_lock:
+            if receiver is not None:
+                source.old_books.append(source.books)
+            source.books = Books(name, epoch, start)
+        receiver = source.receiver = StreamReceiver(
+            name,
+            epoch,
+            start,
+            timing=self._timing,
+            pending_bytes_max=self._tuning.pending_bytes_max,
+        )
+        source.ended_at = None
+        source.heard_next = max(start, admission.next)
+        stash, source.stash, source.stash_bytes = source.stash, [], 0
+        for frame in stash:
+            if frame.epoch == epoch and frame.stop > start:
+                self._deliver(source, receiver.on_frame(frame, now=now))
+        # Where the start lies in the past, what is there already will not come by itself.
+        receiver.on_tail(admission.next, now=now)
+
+    def _run_timers(self, now: float, drained: bool) -> None:
+        due = NEVER
+        for source in self._by_name.values():
+            receiver = source.receiver
+            if receiver is None:
+                continue
+            asks, deliveries = receiver.on_deadline(now=now, drained=drained)
+            self._deliver(source, deliveries)
+            if asks and drained and source.ended_at is not None:
+                # The publisher has left: nobody will answer.
+                self._deliver(source, receiver.on_end(source.ended_at, "gone", now=now))
+                asks = []
+            for at in range(0, len(asks), NACK_RANGES_MAX):
+                ranges = asks[at : at + NACK_RANGES_MAX]
+                self.counters["nacks"] += 1
+                self._post(source.link, Nack(self.sub, source.info.name, receiver.epoch, ranges))
+            due = min(due, receiver.deadline())
+        # A deadline that waits for the socket to be drained must not spin meanwhile.
+        self._timer_due = due if due > now else now + 0.01
+
+    # --- books: any thread ---
+
+    def figures(self, link: Any = None) -> list[Figures]:
+        """The books on the current epoch of each stream (of one publisher)."""
+        with self._books_lock:
+            return [
+                self._figures(source.books, source.receiver)
+                for source in list(self._by_name.values())
+                if source.receiver is not None and (link is None or source.link is link)
+            ]
+
+    def rows(self, label: str) -> list[LedgerRow]:
+        """The books as ledger rows, by what this side has heard of the publishers."""
+        rows: list[LedgerRow] = []
+        with self._books_lock:
+            for source in list(self._by_name.values()):
+                for books in source.old_books:
+                    figures = self._figures(books, None)
+                    rows.append(_row(figures, label, figures.consumed, "ended"))
+                if source.receiver is not None:
+                    figures = self._figures(source.books, source.receiver)
+                    stop = max(source.heard_next, figures.received)
+                    rows.append(_row(figures, label, stop, "live"))
+        return rows
+
+    def _figures(self, books: Books, receiver: StreamReceiver | None) -> Figures:
+        delivered, filtered, consumed = books.delivered, books.filtered, books.consumed
+        batch = self.current
+        left = length_hint(self.iterator)
+        if left and batch is not None and self._current_books is books:
+            # The consumer is inside a batch: what it has yet to take is in flight.
+            index = batch.indices[len(batch) - left]
+            consumed = batch.frame.first + index
+            delivered -= left
+            filtered -= batch.hi - index - left
+        return Figures(
+            stream=books.stream,
+            epoch=books.epoch,
+            start=books.start,
+            received=consumed if receiver is None else max(receiver.next, consumed),
+            consumed=consumed,
+            delivered=delivered,
+            filtered=filtered,
+            lost=dict(books.lost),
+        )
+
+    def sources(self) -> list[Source]:
+        """The streams that are being received."""
+        return [s for s in list(self._by_name.values()) if s.receiver is not None]
+
+    def close(self) -> None:
+        """With the lock held: close the socket."""
+        self.closed = True
+        self._client.close()
+
+
+def _row(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:
+    return row_from_positions(
+        figures.stream,
+        figures.epoch,
+        label,
+        start=figures.start,
+        stop=stop,
+        consumed=figures.consumed,
+        delivered=figures.delivered,
+        filtered=figures.filtered,
+        lost=figures.lost,
+        state=state,
+    )

@@ -1,0 +1,327 @@
+"""Links: the connections that this peer dialled, and what it learns over them.
+
+A link goes through: `dialling` (no connection), `greeting` (hello was sent), `up` (welcomed),
+`refused` (the other side will not, or we will not), `left` (it said good-bye).  ZeroMQ redials by
+itself; each new connection starts with a hello.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from meshmsg import _control as c
+from meshmsg._errors import PeerRefused, ProtocolError
+from meshmsg._intake import Attach, Detach, Intake
+from meshmsg._topics import Pattern
+from meshmsg.transports.control import ControlClient
+
+if TYPE_CHECKING:
+    from meshmsg._node import Node
+
+log = logging.getLogger("meshmsg.peer")
+
+LINKS_MAX = 10_000
+MESSAGES_PER_TURN_MAX = 256
+
+
+class Link:
+    """One dialled connection to another peer."""
+
+    def __init__(self, address: str, client: ControlClient, *, given: bool) -> None:
+        self.address = address
+        self.client = client
+        self.given = given  #: by the user's `connect=`; others were learnt
+        self.state = "dialling"
+        self.reason = ""
+        self.peer = ""
+        self.instance = 0
+        self.data_address = ""
+        self.streams: dict[str, c.StreamInfo] = {}
+        self.last_seen = time.monotonic()
+        self.reconnects = -1
+
+    def send(self, parts: list[bytes]) -> bool:
+        """Send now; only from the I/O thread."""
+        return self.client.send(parts)
+
+
+class Links:
+    """All links of a node; used from the I/O thread only, but for what says otherwise."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._links: dict[str, Link] = {}
+        self._by_owner: dict[int, Link] = {}
+
+    def dial(self, address: str, *, given: bool = True) -> None:
+        """Connect to a peer and keep it connected."""
+        if address in self._links:
+            return
+        if len(self._links) >= LINKS_MAX:
+            self._node.counters["links_full"] += 1
+            return
+        link = Link(address, ControlClient(self._node._context, address), given=given)
+        self._links[address] = link
+        self._watch(link)
+
+    def dial_back(self, hello: c.Hello, host: str) -> None:
+        """A peer with streams dialled us: dial it too, where it says it listens."""
+        if any(link.instance == hello.instance for link in self._links.values()):
+            # It has streams now that it had not: the welcome it answers with will name them.
+            for link in self._links.values():
+                if link.instance == hello.instance and link.state == "up":
+                    self._node.post(link, self._node.hello(link.address))
+            return
+        for address in hello.listen:
+            target = _reachable(address, host)
+            if target and target not in self._links:
+                self.dial(target, given=False)
+                return
+
+    def _watch(self, link: Link) -> None:
+        for owner in (link.client, link.client.monitor):
+            self._by_owner[id(owner)] = link
+            self._node._poller.add(owner)
+
+    def _unwatch(self, link: Link) -> None:
+        for owner in (link.client, link.client.monitor):
+            self._by_owner.pop(id(owner), None)
+            self._node._poller.remove(owner)
+        link.client.close()
+
+    def on_readable(self, owner: Any) -> None:
+        """Something came on a link or its monitor."""
+        link = self._by_owner.get(id(owner))
+        if link is None:
+            return
+        if owner is link.client.monitor:
+            for connected in owner.read():
+                self._on_connection(link, connected)
+            return
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            parts = link.client.recv()
+            if parts is None:
+                return
+            link.last_seen = time.monotonic()
+            try:
+                self._on_message(link, parts)
+            except ProtocolError as error:
+                self._node.counters["bad_control"] += 1
+                log.debug("a bad control message from %s was dropped: %s", link.address, error)
+
+    def _on_connection(self, link: Link, connected: bool) -> None:
+        if connected:
+            link.reconnects += 1
+            link.last_seen = time.monotonic()
+            self._greet(link)
+        elif link.state in ("up", "greeting"):
+            log.info("the connection to %s (%s) is lost", link.peer or "?", link.address)
+            link.state = "dialling"
+
+    def _greet(self, link: Link) -> None:
+        link.state = "greeting"
+        self._node.post(link, self._node.hello(link.address))
+
+    def _on_message(self, link: Link, parts: list[bytes]) -> None:
+        if not 1 <= len(parts) <= 2:
+            raise ProtocolError(f"an answer of {len(parts)} parts")
+        version = c.message_version(parts[0])
+        if version != c.PROTOCOL_VERSION:
+            self._refuse(link, c.version_mismatch(version))
+            return
+        message = c.decode_message(parts[0])
+        if isinstance(message, c.Welcome):
+            self._on_welcome(link, message)
+        elif isinstance(message, c.Refused):
+            self._refuse(link, message.reason)
+        elif isinstance(message, c.Unknown):
+            self._greet(link)
+        elif isinstance(message, c.Answer):
+            self._node.on_answer(message)
+        elif isinstance(message, c.Pong):
+            if message.instance != link.instance:
+                self._greet(link)
+            else:
+                self._node.on_link_message(link, message, None)
+        elif isinstance(message, c.Bye):
+            link.state = "left"
+            self._node.on_link_message(link, message, None)
+        elif isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted | c.StatusPlease):
+            self._node.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
+        else:
+            raise ProtocolError(f"{type(message).__name__} is not an answer")
+
+    def _refuse(self, link: Link, reason: str) -> None:
+        if link.state != "refused":
+            log.error("%s: %s", link.address, reason)
+            self._node.counters["refused"] += 1
+        link.state = "refused"
+        link.reason = reason
+        for intake in list(self._node.intakes.values()):
+            intake.wake()
+
+    def _on_welcome(self, link: Link, welcome: c.Welcome) -> None:
+        if welcome.version != c.PROTOCOL_VERSION:
+            self._refuse(link, c.version_mismatch(welcome.version))
+            return
+        if welcome.mesh != self._node.config.mesh:
+            ours = self._node.config.mesh
+            self._refuse(link, f"peer {welcome.peer!r} of mesh {welcome.mesh!r} meets mesh {ours!r}")
+            return
+        if self._is_taken(link, welcome):
+            return
+        again = link.instance == welcome.instance and link.state == "up"
+        known = set(link.streams) if again else set()
+        address = _data_address(link.address, welcome.fanout)
+        if link.data_address and link.data_address != address:
+            for intake in list(self._node.intakes.values()):
+                intake.notify(Detach(link.data_address))
+        link.state, link.reason = "up", ""
+        link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
+        link.streams = {info.name: info for info in welcome.streams}
+        for intake in list(self._node.intakes.values()):
+            self._offer(link, intake, [n for n in link.streams if n not in known], born=again)
+
+    def _is_taken(self, link: Link, welcome: c.Welcome) -> bool:
+        """Whether the peer, or one of its name, is linked already; sees to the consequences."""
+        for other in list(self._links.values()):
+            if other is link or other.state != "up":
+                continue
+            if other.instance == welcome.instance:
+                log.debug("%s and %s are the same peer", link.address, other.address)
+                if link.given:
+                    link.state = "duplicate"
+                else:
+                    self._forget(link)
+                return True
+            names = {info.name for info in welcome.streams}
+            if names & set(other.streams):
+                self._refuse(link, f"the name {welcome.peer!r} is in use at {other.address} already")
+                return True
+        return False
+
+    def _forget(self, link: Link) -> None:
+        self._links.pop(link.address, None)
+        self._unwatch(link)
+
+    # --- subscriptions ---
+
+    def offer_all(self, intake: Intake) -> None:
+        """A new subscription: subscribe wherever its topics can occur."""
+        for link in self.up():
+            self._offer(link, intake, list(link.streams), born=False)
+
+    def _offer(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
+        infos = [link.streams[name] for name in names if _wants(intake, link.streams[name])]
+        if not infos:
+            return
+        intake.notify(Attach(link, link.data_address, infos))
+        intake.tend(time.monotonic())
+        starts = [intake.start_for(info, born=born) for info in infos]
+        patterns = [pattern.text for pattern in intake.filter.patterns]
+        name = self._node.names.get(intake.sub, "")
+        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name))
+
+    # --- time ---
+
+    def on_ping(self, now: float) -> None:
+        """Ask every peer for a sign of life; redial those that gave none."""
+        limit = now - self._node.tuning.peer_timeout_s
+        for link in list(self._links.values()):
+            if link.state in ("up", "greeting") and link.last_seen < limit:
+                log.info("%s (%s) gives no sign of life", link.peer or "?", link.address)
+                self._redial(link)
+            elif link.state == "up":
+                self._node.post(link, c.Ping(0))
+            elif link.state == "greeting":
+                self._greet(link)
+
+    def _redial(self, link: Link) -> None:
+        self._unwatch(link)
+        link.client = ControlClient(self._node._context, link.address)
+        link.state = "dialling"
+        link.last_seen = time.monotonic()
+        self._watch(link)
+
+    def forgive(self, slept: float) -> None:
+        """This process did not run for a while."""
+        for link in self._links.values():
+            link.last_seen += slept
+
+    def hello_all(self) -> None:
+        """Greet again: our streams have changed."""
+        for link in self.up():
+            self._node.post(link, self._node.hello(link.address))
+
+    def leave(self) -> None:
+        """Tell everyone that we leave."""
+        for link in self.up():
+            self._node.post(link, c.Bye(self._node.instance, []))
+
+    def close(self) -> None:
+        """Close all."""
+        for link in list(self._links.values()):
+            link.client.close(0.2)
+
+    # --- any thread ---
+
+    def up(self) -> list[Link]:
+        """Links that are up."""
+        return [link for link in list(self._links.values()) if link.state == "up"]
+
+    def all(self) -> list[Link]:
+        """All links."""
+        return list(self._links.values())
+
+    def refusal(self) -> PeerRefused | None:
+        """The refusal, if every address that the user gave refused."""
+        given = [link for link in list(self._links.values()) if link.given]
+        if given and all(link.state == "refused" for link in given):
+            return PeerRefused(given[0].address, given[0].reason)
+        return None
+
+    def stats(self) -> list[dict[str, Any]]:
+        """The state of each link."""
+        return [
+            {
+                "address": link.address,
+                "state": link.state,
+                "peer": link.peer,
+                "reason": link.reason,
+                "streams": sorted(link.streams),
+                "reconnects": max(0, link.reconnects),
+            }
+            for link in list(self._links.values())
+        ]
+
+
+def _wants(intake: Intake, info: c.StreamInfo) -> bool:
+    try:
+        return intake.filter.overlaps(Pattern(info.topics))
+    except ValueError:  # a pattern that we would not take from a user either
+        return False
+
+
+def _reachable(address: str, host: str) -> str:
+    """Where to dial back: the host that the message came from, the port that it names."""
+    if address.startswith("ipc://"):
+        return "" if host else address
+    port = address.rpartition(":")[2]
+    if not address.startswith("tcp://") or not port.isdecimal() or not host:
+        return ""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def _data_address(dialled: str, fanout: list[tuple[str, str]]) -> str:
+    """The data address that belongs to the control address we dialled."""
+    scheme = dialled.partition("://")[0]
+    pairs = [pair for pair in fanout if pair[1].startswith(scheme + "://")]
+    if not pairs:
+        raise ProtocolError(f"no data address for {dialled}")
+    if scheme == "ipc":
+        return next((data for control, data in pairs if control == dialled), pairs[0][1])
+    port = dialled.rpartition(":")[2]
+    data = next((d for control, d in pairs if control.rpartition(":")[2] == port), pairs[0][1])
+    return f"{dialled.rpartition(':')[0]}:{data.rpartition(':')[2]}"

@@ -1,0 +1,504 @@
+"""The I/O thread of a peer: the control channel, the links to other peers, and the clock.
+
+One thread owns the control sockets.  It reads what they bring, hands it to the publishing side
+(`_publisher`) or to the subscription it is for (`_intake`), sends what these have to say, and comes
+round when something is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from meshmsg import _control as c
+from meshmsg._config import PeerConfig
+from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
+from meshmsg._intake import Intake, RepairFrame, TailHint
+from meshmsg._links import Link, Links
+from meshmsg._publisher import PublisherSide
+from meshmsg.recovery.ledger import Ledger
+from meshmsg.transports.control import ControlServer
+from meshmsg.transports.fanout import FanoutClient, FanoutServer
+from meshmsg.transports.wakeup import Wakeup
+from meshmsg.transports.zmq_base import Context, Poller
+
+log = logging.getLogger("meshmsg.peer")
+
+CLIENTS_MAX = 10_000
+MESSAGES_PER_TURN_MAX = 256
+OUTGOING_MAX = 100_000
+LINGER_S = 1.0
+
+
+class Client:
+    """A peer that dialled us."""
+
+    __slots__ = ("host", "instance", "last_seen", "peer")
+
+    def __init__(self, peer: str, instance: int, host: str, now: float) -> None:
+        self.peer = peer
+        self.instance = instance
+        self.host = host
+        self.last_seen = now
+
+
+class _Call:
+    """The wake-up of the I/O thread, as a thing to poll."""
+
+    def __init__(self) -> None:
+        self.wakeup = Wakeup()
+        self.pollable = self.wakeup.fd
+
+
+class Node:
+    """Everything of an open peer that is not the user's interface."""
+
+    def __init__(self, config: PeerConfig, software: str) -> None:
+        self.config = config
+        self.tuning = config.tuning
+        self.software = software
+        self.instance = secrets.randbits(63)
+        self.epoch = time.time_ns() // 1000
+        self.counters: Counter[str] = Counter()
+        self.publisher = PublisherSide(config, self.epoch, self.wake)
+        self.publisher.announce = lambda: self.call(self._announce)
+        self.intakes: dict[int, Intake] = {}
+        self.names: dict[int, str] = {}
+        self._context = Context()
+        self._server = ControlServer(self._context)
+        self._fanout = FanoutServer(self._context, self.tuning.queue_frames)
+        self._poller = Poller()
+        self._call = _Call()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
+        self._clients: dict[bytes, Client] = {}
+        self._reports: set[Intake] = set()
+        self._asked: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._questions: list[tuple[bytes, int, int, float]] = []
+        self._numbers = 0
+        self._stopping = False
+        self._sends_last = False
+        self._last_turn = time.monotonic()
+        self._ping_due = 0.0
+        self.links = Links(self)
+        self._thread = threading.Thread(target=self._run, name=f"meshmsg-{config.name}", daemon=True)
+        self.stopped = threading.Event()
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Bind, and start the thread; raises `BindError`."""
+        try:
+            for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
+                real = self._server.bind(address)
+                self._fanout.bind(real)
+        except MeshError:
+            self._server.close(0)
+            self._fanout.close(0)
+            self._context.close()
+            self.stopped.set()
+            raise
+        self.publisher.open(self._fanout, self.send)
+        for owner in (self._server, self._fanout, self._call):
+            self._poller.add(owner)
+        for address in self.config.connect:
+            self.links.dial(address)
+        self._thread.start()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where others can connect to."""
+        return list(self._server.addresses)
+
+    def stop(self, timeout: float) -> None:
+        """Say good-bye, end the thread, close the sockets."""
+        self._stopping = True
+        self.wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout + 2 * LINGER_S)
+
+    def wake(self) -> None:
+        """Have the I/O thread come round now."""
+        self._call.wakeup.set()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run something on the I/O thread."""
+        self._calls.append(function)
+        self.wake()
+
+    def send(self, to: Link | bytes, parts: list[bytes]) -> bool:
+        """Queue a control message, from any thread."""
+        if len(self._outgoing) >= OUTGOING_MAX:
+            self.counters["outgoing_full"] += 1
+            return False
+        self._outgoing.append((to, parts))
+        if threading.current_thread() is not self._thread:
+            self.wake()
+        return True
+
+    def post(self, to: Link | bytes, message: c.Message) -> None:
+        """Queue a control message, from any thread."""
+        self.send(to, [c.encode_message(message)])
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+            self._leave()
+        except Exception:  # a defect of ours: say so instead of hanging silently
+            log.exception("the I/O thread of %s ended by an error", self.config.name)
+            self.counters["io_errors"] += 1
+        finally:
+            self.publisher.finish()
+            self._close_sockets()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self._forgive_sleep(now)
+        due = min(self.publisher.on_tick(now), self._tend(now))
+        self._drain_outgoing()
+        if self._calls or self._outgoing:
+            due = now
+        for owner in self._poller.wait(due - time.monotonic()):
+            if owner is self._server:
+                self._read_server()
+            elif owner is self._call:
+                self._call.wakeup.clear()
+            elif owner is not self._fanout:
+                self.links.on_readable(owner)
+        while self._calls:
+            self._guard(self._calls.popleft())
+        self._drain_outgoing()
+
+    def _guard(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Exception:
+            log.exception("a call on the I/O thread failed")
+            self.counters["io_errors"] += 1
+
+    def _forgive_sleep(self, now: float) -> None:
+        """If this process did not run for a while, nobody else is to blame for the silence."""
+        slept = now - self._last_turn
+        if slept > self.tuning.ping_interval_s * 2:
+            for client in self._clients.values():
+                client.last_seen += slept
+            self.links.forgive(slept)
+        self._last_turn = now
+
+    def _tend(self, now: float) -> float:
+        for intake in list(self.intakes.values()):
+            intake.tend(now)
+        while self._reports:
+            self._send_status(self._reports.pop())
+        self._answer_questions(now)
+        if now >= self._ping_due:
+            self._ping_due = now + self.tuning.ping_interval_s
+            self.links.on_ping(now)
+            self._forget_silent(now)
+            for intake in list(self.intakes.values()):
+                self._send_status(intake)
+        return now + 0.02 if self._questions else min(self._ping_due, now + 0.05 if self.intakes else NEVER)
+
+    def _drain_outgoing(self) -> None:
+        while self._outgoing:
+            to, parts = self._outgoing.popleft()
+            sent = self._server.send(to, parts) if isinstance(to, bytes) else to.send(parts)
+            if not sent:
+                self.counters["unsent"] += 1
+
+    def _leave(self) -> None:
+        tails = self.publisher.tails()
+        for identity in self._clients:
+            self.post(identity, c.Bye(self.instance, tails))
+        self.links.leave()
+        self._drain_outgoing()
+
+    def _close_sockets(self) -> None:
+        self.links.close()
+        self.publisher.close(LINGER_S)
+        self._server.close(LINGER_S)
+        for intake in list(self.intakes.values()):
+            intake.wake()
+            with intake.lock:
+                if not intake.closed:
+                    intake.close()
+        self._context.close()
+        self._call.wakeup.close()
+        for event, _ in self._asked.values():
+            event.set()
+        self.stopped.set()
+
+    # --- those who dial us ---
+
+    def _read_server(self) -> None:
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            received = self._server.recv()
+            if received is None:
+                return
+            identity, host, parts = received
+            now = time.monotonic()
+            client = self._clients.get(identity)
+            if client is not None:
+                client.last_seen = now
+            try:
+                self._on_request(identity, client, host, parts, now)
+            except ProtocolError as error:
+                self.counters["bad_control"] += 1
+                log.debug("a bad control message from %s was dropped: %s", host or "?", error)
+
+    def _on_request(
+        self, identity: bytes, client: Client | None, host: str, parts: list[bytes], now: float
+    ) -> None:
+        if len(parts) != 1:
+            raise ProtocolError(f"a request of {len(parts)} parts")
+        version = c.message_version(parts[0])
+        if version != c.PROTOCOL_VERSION:
+            reason = c.version_mismatch(version)
+            self.counters["refused"] += 1
+            log.error("refused a peer at %s: %s", host or "?", reason)
+            self.send(identity, [c.encode_refusal(reason, version)])
+            return
+        message = c.decode_message(parts[0])
+        if isinstance(message, c.Hello):
+            self._on_hello(identity, message, host, now)
+        elif isinstance(message, c.Ask):
+            self._on_ask(identity, message, now)
+        elif client is None:
+            self.post(identity, c.Unknown())
+        elif isinstance(message, c.Ping):
+            self.post(identity, c.Pong(message.number, self.instance, self.publisher.tails()))
+        elif isinstance(message, c.Subscribe):
+            self.publisher.on_subscribe(identity, client.peer, message, now)
+        elif isinstance(message, c.Nack):
+            self.publisher.on_nack(identity, message)
+        elif isinstance(message, c.Status):
+            self.publisher.on_status(identity, message, now)
+        elif isinstance(message, c.Bye):
+            del self._clients[identity]
+            self.publisher.forget_link(identity, now)
+        else:
+            raise ProtocolError(f"{type(message).__name__} is not a request")
+
+    def _on_hello(self, identity: bytes, hello: c.Hello, host: str, now: float) -> None:
+        reason = ""
+        if hello.mesh != self.config.mesh:
+            reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {self.config.mesh!r}"
+        elif hello.instance == self.instance:
+            reason = "a peer does not connect to itself"
+        elif identity not in self._clients and len(self._clients) >= CLIENTS_MAX:
+            reason = f"{CLIENTS_MAX} peers are connected already"
+        if reason:
+            self.counters["refused"] += 1
+            log.error("refused %s at %s: %s", hello.peer, host or "?", reason)
+            self.post(identity, c.Refused(reason))
+            return
+        self._clients[identity] = Client(hello.peer, hello.instance, host, now)
+        self.post(identity, self._welcome())
+        if hello.streams:
+            self.links.dial_back(hello, host)
+
+    def _welcome(self) -> c.Welcome:
+        return c.Welcome(
+            peer=self.config.name,
+            instance=self.instance,
+            mesh=self.config.mesh,
+            streams=self.publisher.infos(),
+            fanout=list(self._fanout.addresses),
+            software=self.software,
+        )
+
+    def hello(self, address: str) -> c.Hello:
+        """What we say to a peer that we dial."""
+        return c.Hello(
+            peer=self.config.name,
+            instance=self.instance,
+            mesh=self.config.mesh,
+            dialled=address,
+            listen=self.addresses,
+            streams=[info.name for info in self.publisher.infos()],
+            software=self.software,
+        )
+
+    def _announce(self) -> None:
+        """Our streams have changed: tell everyone."""
+        for identity in self._clients:
+            self.post(identity, self._welcome())
+        self.links.hello_all()
+
+    def _forget_silent(self, now: float) -> None:
+        limit = now - self.tuning.peer_timeout_s
+        for identity, client in list(self._clients.items()):
+            if client.last_seen < limit:
+                log.info("%s has been silent for %g s", client.peer, self.tuning.peer_timeout_s)
+                del self._clients[identity]
+                self.publisher.forget_link(identity, now)
+
+    # --- questions ---
+
+    def _on_ask(self, identity: bytes, ask: c.Ask, now: float) -> None:
+        if ask.what == "stats":
+            self.post(identity, c.Answer(ask.number, self.stats()))
+        elif ask.what == "ledger" and len(self._questions) < 1000:
+            fresh = self.publisher.start_refresh()
+            self._questions.append((identity, ask.number, fresh, now + 1.0))
+        else:
+            raise ProtocolError(f"asked for {ask.what!r}")
+
+    def _answer_questions(self, now: float) -> None:
+        waiting = []
+        for question in self._questions:
+            identity, number, fresh, deadline = question
+            if now < deadline and not self.publisher.is_fresh(fresh):
+                waiting.append(question)
+                continue
+            rows = [row.as_dict() for row in self.ledger().rows]
+            self.post(identity, c.Answer(number, {"peer": self.config.name, "rows": rows}))
+        self._questions = waiting
+
+    def ask(self, link: Link, what: str, timeout: float) -> Any:
+        """Ask another peer; raises `WaitTimeout`."""
+        event, answer = threading.Event(), []  # type: tuple[threading.Event, list[Any]]
+        self._numbers += 1
+        number = self._numbers
+        self._asked[number] = (event, answer)
+        try:
+            self.post(link, c.Ask(number, what))
+            if not event.wait(timeout) or not answer:
+                raise WaitTimeout(f"{link.address}: no answer about its {what} in {timeout:g} s")
+        finally:
+            del self._asked[number]
+        return answer[0]
+
+    def on_answer(self, message: c.Answer) -> None:
+        """An answer came."""
+        waiting = self._asked.get(message.number)
+        if waiting is not None:
+            waiting[1].append(message.body)
+            waiting[0].set()
+
+    # --- subscriptions ---
+
+    def fanout_client(self) -> FanoutClient:
+        """A data socket for a subscription."""
+        if self._stopping or self.stopped.is_set():
+            raise ClosedError("the peer is closed")
+        return FanoutClient(self._context, self.tuning.queue_frames)
+
+    def add_intake(self, intake: Intake, name: str) -> None:
+        """Subscribe with every publisher that is or will be there."""
+        self.intakes[intake.sub] = intake
+        self.names[intake.sub] = name
+        self.call(lambda: self.links.offer_all(intake))
+
+    def drop_intake(self, intake: Intake) -> None:
+        """Close a subscription: its last figures go to the publishers."""
+        if self.intakes.pop(intake.sub, None) is None:
+            return
+        for link in self.links.up():
+            figures = intake.figures(link)
+            self.post(link, c.Status(intake.sub, figures, closed=True))
+        intake.wake()
+        with intake.lock:
+            if not intake.closed:
+                intake.close()
+
+    def report(self, intake: Intake) -> None:
+        """A consumer has come a good way: its publishers should know."""
+        self._reports.add(intake)
+        self.wake()
+
+    def _send_status(self, intake: Intake, link: Link | None = None, answers: int = 0) -> None:
+        for other in [link] if link is not None else self.links.up():
+            figures = intake.figures(other)
+            if figures or answers:
+                self.post(other, c.Status(intake.sub, figures, answers))
+
+    def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:
+        """Something for one of our subscriptions."""
+        if isinstance(message, c.Pong | c.Bye):
+            for tail in message.tails:
+                notice = TailHint(tail.stream, tail.epoch, tail.next, isinstance(message, c.Bye))
+                for intake in list(self.intakes.values()):
+                    intake.notify(notice)
+            return
+        intake = self.intakes.get(message.sub)  # type: ignore[union-attr]
+        if intake is None:
+            return
+        if isinstance(message, c.Repair):
+            if frame is None:
+                raise ProtocolError("a repair without a frame")
+            intake.notify(RepairFrame(message.stream, frame, message.last))
+        elif isinstance(message, c.StatusPlease):
+            intake.tend(time.monotonic(), force=True)
+            self._send_status(intake, link, message.number)
+        elif isinstance(message, c.Subscribed | c.Gone | c.Evicted):
+            intake.notify(message)
+        intake.tend(time.monotonic())
+
+    # --- figures ---
+
+    def refusal(self) -> PeerRefused | None:
+        """The refusal, if nobody that we dialled will talk to us."""
+        return self.links.refusal()
+
+    def ledger(self) -> Ledger:
+        """All rows that this peer can speak for, by the last reports."""
+        rows = self.publisher.ledger_rows()
+        for sub, intake in list(self.intakes.items()):
+            rows += intake.rows(self.label(sub))
+        return Ledger(tuple(rows))
+
+    def label(self, sub: int) -> str:
+        """How a subscription of ours is called at its publishers."""
+        return f"{self.config.name}/{self.names.get(sub) or '-'}#{sub & 0xFFFFFF:06x}"
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this peer, as plain data."""
+        counters = self.counters + self.publisher.counters
+        return {
+            "peer": self.config.name,
+            "mesh": self.config.mesh,
+            "addresses": self.addresses,
+            "streams": self.publisher.stats(),
+            "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
+            "links": self.links.stats(),
+            "clients": [client.peer for client in list(self._clients.values())],
+            "counters": dict(sorted(counters.items())),
+        }
+
+    def _intake_stats(self, intake: Intake) -> dict[str, Any]:
+        return {
+            "name": self.label(intake.sub),
+            "topics": [pattern.text for pattern in intake.filter.patterns],
+            "counters": dict(sorted(intake.counters.items())),
+            "evictions": list(intake.evictions),
+            "sources": [
+                {
+                    "stream": source.info.name,
+                    "epoch": source.books.epoch,
+                    "received": source.receiver.next if source.receiver else 0,
+                    "missing": source.receiver.missing if source.receiver else 0,
+                    "nacks": source.receiver.nacks if source.receiver else 0,
+                    "delivered": source.books.delivered,
+                    "filtered": source.books.filtered,
+                    "lost": dict(source.books.lost),
+                    **(dict(source.receiver.counters) if source.receiver else {}),
+                }
+                for source in intake.sources()
+            ],
+        }
+
+
+NEVER = float("inf")
+
+
+def _host(interface: str) -> str:
+    return f"[{interface}]" if ":" in interface else interface

@@ -1,0 +1,318 @@
+"""`Peer`: one embedded node in a user's process."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from meshmsg._codecs import Codec, codec_for
+from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, addresses, load_toml
+from meshmsg._errors import ClosedError, ConfigError, WaitTimeout
+from meshmsg._event import Position
+from meshmsg._intake import Intake
+from meshmsg._node import Node
+from meshmsg._subscription import OnLoss, StartFrom, Subscription, check_on_loss, parse_start
+from meshmsg._topics import TopicFilter, check_topic
+from meshmsg.recovery.ledger import Ledger
+
+#: Streams with these words keep what subscribers have not received, so `flush` waits for them.
+WAITED_FOR = ("block", "buffer")
+
+try:
+    VERSION = version("meshmsg")
+except PackageNotFoundError:  # pragma: no cover - run from a tree that was never installed
+    VERSION = "0+unknown"
+
+
+class PeerBase:
+    """What `Peer` and `AsyncPeer` have in common: configuration and the node behind."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        streams: Stream | Sequence[Stream] = (),
+        bind: str | Sequence[str] = (),
+        connect: str | Sequence[str] = (),
+        interface: str = "127.0.0.1",
+        mesh: str = "default",
+        data_dir: str | Path | None = None,
+        discovery: None = None,
+        security: None = None,
+        tuning: Tuning | None = None,
+    ) -> None:
+        # Asked for and not there must not look as if it were.
+        if security is not None:
+            raise ConfigError("security", "is not available in this release: leave it None")
+        if discovery is not None:
+            raise ConfigError("discovery", "is not available in this release: use connect=")
+        self.config = PeerConfig(
+            name=name,
+            streams=(streams,) if isinstance(streams, Stream) else tuple(streams),
+            bind=addresses("bind", bind),
+            connect=addresses("connect", connect),
+            interface=interface,
+            mesh=mesh,
+            data_dir=None if data_dir is None else str(data_dir),
+            tuning=tuning or Tuning(),
+        )
+        self._node: Node | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._was_open = False
+
+    @property
+    def name(self) -> str:
+        """The peer's name."""
+        return self.config.name
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where other peers can connect to; known once it is open."""
+        return self._open_node().addresses
+
+    @property
+    def address(self) -> str:
+        """The first of its addresses."""
+        return self.addresses[0]
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of streams, subscriptions, links and counters, as plain data."""
+        return self._open_node().stats()
+
+    def _start(self) -> None:
+        if self._node is not None or self._was_open:
+            raise ClosedError("a peer is opened once: make a new one")
+        node = Node(self.config, VERSION)
+        node.open()
+        self._node = node
+        self._was_open = True
+        self._finalizer = weakref.finalize(self, _abandon, node)
+
+    def _open_node(self) -> Node:
+        if self._node is None:
+            raise ClosedError(
+                "the peer is closed" if self._was_open else "the peer is not open: use a with block"
+            )
+        return self._node
+
+    def _intake(
+        self, topics: tuple[str, ...], start: StartFrom, name: str, codec: Any, type: Any
+    ) -> Intake:
+        if not topics:
+            raise ConfigError("topics", "name at least one pattern, for example '**'")
+        if codec is not None and type is not Any:
+            raise ConfigError("type", "goes with the stream's own codec: leave out codec=")
+        node = self._open_node()
+        chosen: Codec | None = None if codec is None else codec_for(codec)
+        wanted = TopicFilter(topics)
+        begin = parse_start(start)
+        intake = Intake(
+            secrets.randbits(63),
+            wanted,
+            node.fanout_client(),
+            node.tuning,
+            node.config.mesh,
+            node.post,
+            node.report,
+            chosen,
+            type,
+            begin,
+        )
+        node.add_intake(intake, name)
+        return intake
+
+    def _shut(self, deadline: float) -> None:
+        """Drain what is promised, then close everything."""
+        node, self._node = self._node, None
+        if node is None:
+            return
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        behind = node.publisher.flush(max(0.0, deadline - time.monotonic()), words=OVERFLOW_WORDS)
+        if behind:
+            names = ", ".join(sorted({claim.label for claim in behind}))
+            warnings.warn(
+                f"peer {node.config.name!r} closed before these had received everything: {names}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        node.publisher.finish()
+        for intake in list(node.intakes.values()):
+            node.drop_intake(intake)
+        node.stop(max(0.0, deadline - time.monotonic()))
+
+
+def _abandon(node: Node) -> None:
+    """Of a peer that was never closed: end its thread, promise nothing."""
+    if not node.stopped.is_set():
+        warnings.warn(f"peer {node.config.name!r} was not closed", ResourceWarning, stacklevel=2)
+        node.stop(0.0)
+
+
+class Peer(PeerBase):
+    """One node of the mesh, in this process; publishes, subscribes, talks to peers directly.
+
+    >>> with Peer("pricing", streams=[Stream("quotes.**")]) as peer:          # doctest: +SKIP
+    ...     peer.wait_for_subscribers("quotes.AAPL", count=1, timeout=5)
+    ...     peer.publish("quotes.AAPL", {"bid": 101.5})
+    """
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Peer:
+        """A peer as a `mesh.toml` describes it.  Raises `ConfigError`."""
+        return cls(**config_arguments(load_toml(path)))
+
+    def __enter__(self) -> Peer:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # After an error or Ctrl-C nobody wants to wait for slow subscribers.
+        self.close(timeout=None if kind is None else 0.2)
+
+    def open(self) -> Peer:
+        """Open without a with block; `close` is then the caller's duty.  Raises `BindError`."""
+        self._start()
+        return self
+
+    def close(self, timeout: float | None = None) -> None:
+        """Hand over what was published, say good-bye, free everything.  Safe to call again."""
+        wait = self.config.tuning.close_timeout_s if timeout is None else timeout
+        self._shut(time.monotonic() + wait)
+
+    def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Position:
+        """Publish one event; returns its position.  Safe from any thread.
+
+        Raises `NoStream`, `TopicError`, `EventTooLarge`, `PayloadError`; and, where the stream
+        waits for slow subscribers, `PublishTimeout` after `timeout` seconds.
+        """
+        node = self._node
+        if node is None:
+            node = self._open_node()
+        return node.publisher.publish(topic, data, key, headers, timeout)  # type: ignore[return-value]
+
+    def publish_many(
+        self,
+        topic: str,
+        items: Iterable[Any],
+        *,
+        keys: Sequence[str | None] | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Position | None:
+        """Publish many events of one topic: the fast path.  Returns the last one's position.
+
+        `None` if there were none.  What `publish` raises; events before the failing one are out.
+        """
+        publisher = self._open_node().publisher
+        last = None
+        for outlet, run in publisher.publish_runs(topic, items, keys, headers):
+            last = publisher.publish_run(outlet, topic, run, timeout)
+        return last
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all that was published is handed over.  Raises `WaitTimeout`.
+
+        Sent, for every stream; and received by every subscriber, for streams that wait for them
+        (`block`, `buffer`).
+        """
+        behind = self._open_node().publisher.flush(timeout, words=WAITED_FOR)
+        if behind:
+            raise WaitTimeout(behind_text(behind, timeout))
+
+    def wait_for_subscribers(
+        self, topic: str, count: int = 1, timeout: float | None = None
+    ) -> None:
+        """Wait until `count` subscribers take the topic: none of them misses what comes next.
+
+        Raises `WaitTimeout`.
+        """
+        check_wait(topic, count)
+        have = self._open_node().publisher.wait_for_subscribers(topic, count, timeout)
+        if have < count:
+            raise WaitTimeout(f"{have} of {count} subscribers for {topic!r} after {timeout:g} s")
+
+    def subscribe(
+        self,
+        *topics: str,
+        start: StartFrom = "live",
+        on_loss: OnLoss = "report",
+        name: str = "",
+        codec: str | Codec | None = None,
+        type: Any = Any,
+    ) -> Subscription:
+        """Receive the events of one or several topic patterns, from every publisher that has them.
+
+        `start` is `"live"`, `"earliest"`, `"last:100"`, a time or a position.  `type` decodes and
+        checks payloads into a msgspec Struct, a dataclass or any other type that msgspec knows.
+        Raises `TopicError`, `ConfigError`.
+        """
+        check_on_loss(on_loss)
+        intake = self._intake(topics, start, name, codec, type)
+        return Subscription(self._open_node(), intake, on_loss)
+
+    def ledger(self, timeout: float = 2.0) -> Ledger:
+        """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
+        node = self._open_node()
+        node.publisher.refresh(timeout)
+        return node.ledger()
+
+    def ask(self, what: str, timeout: float = 5.0) -> dict[str, Any]:
+        """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address."""
+        node = self._open_node()
+        return {link.address: node.ask(link, what, timeout) for link in node.links.up()}
+
+    def wait_for_peers(self, count: int = 1, timeout: float | None = 5.0) -> None:
+        """Wait until this many peers that we connect to have answered.
+
+        Raises `WaitTimeout`, `PeerRefused`.
+        """
+        node = self._open_node()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while len(node.links.up()) < count:
+            refusal = node.refusal()
+            if refusal is not None:
+                raise refusal
+            if deadline is not None and time.monotonic() >= deadline:
+                links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
+                raise WaitTimeout(f"{len(node.links.up())} of {count} peers ({links or 'none known'})")
+            time.sleep(0.005)
+
+
+def config_arguments(config: PeerConfig) -> dict[str, Any]:
+    """A configuration as the keyword arguments of a peer."""
+    return {field: getattr(config, field) for field in PeerConfig.__dataclass_fields__}
+
+
+def check_wait(topic: str, count: int) -> None:
+    """Arguments of `wait_for_subscribers`."""
+    check_topic(topic)
+    if count < 1:
+        raise ConfigError("count", f"{count!r} is not a number of subscribers: at least 1")
+
+
+def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
+    """Who has not received everything."""
+    names = sorted({f"{claim.label} at {claim.received}" for claim in behind})
+    return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
+

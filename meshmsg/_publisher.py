@@ -1,0 +1,786 @@
+"""The publishing side of a peer: streams, the data socket, and the subscribers it serves.
+
+Joins `StreamSender` cores to the XPUB socket and the control server.  One lock guards the cores
+and the socket together, so an event is numbered and sent in one order whichever thread publishes.
+
+Natural batching: an event that finds its stream idle is sent at once by the caller's own thread
+(a hand-over to another thread costs more than everything else).  Events that follow within
+`HOT_NS` gather in the open frame, which leaves when it is full, when it is `HOT_NS` old and another
+event comes, or when the I/O thread finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmsg._codecs import Codec, codec_for, encode_payload
+from meshmsg._config import PeerConfig, Stream, Tuning
+from meshmsg._control import (
+    Evicted,
+    Figures,
+    Gone,
+    Nack,
+    Repair,
+    Start,
+    Status,
+    StatusPlease,
+    StreamInfo,
+    Subscribe,
+    Subscribed,
+    Tail,
+    encode_message,
+    stream_wire_id,
+    subscription_token,
+)
+from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
+from meshmsg._event import Position
+from meshmsg._frame import FRAME_EVENTS_MAX, encode_headers
+from meshmsg._topics import TopicFilter, check_topic
+from meshmsg.recovery.flow_control import Claim
+from meshmsg.recovery.ledger import LedgerRow, row_from_positions
+from meshmsg.recovery.sender import SenderPolicy, StreamSender
+from meshmsg.transports.fanout import FanoutServer
+
+log = logging.getLogger("meshmsg.peer")
+
+#: A stream that sent nothing for this long is idle, and the caller sends the next event itself.
+HOT_NS = 150_000
+ROUTES_MAX = 100_000
+TOKENS_MAX = 100_000
+FINISHED_MAX = 1000
+RUN_EVENTS_MAX = 8192
+
+Send = Callable[[bytes, list[bytes]], bool]
+
+
+class Outlet:
+    """One stream on its way out: its core, and what the hot path needs at hand."""
+
+    __slots__ = (
+        "add",
+        "codec",
+        "config",
+        "epoch",
+        "event_bytes_max",
+        "events_max",
+        "gate_waiters",
+        "gated",
+        "sender",
+        "sent_ns",
+        "size_max",
+        "stream",
+    )
+
+    def __init__(self, config: Stream, stream: str, wire_id: int, epoch: int, tuning: Tuning) -> None:
+        policy = SenderPolicy(
+            overflow=config.overflow,
+            buffer_bytes=int(config.buffer_bytes),
+            window_bytes=int(config.window_bytes),
+            evict_after_s=None if config.evict_after is None else float(config.evict_after),
+            frame_bytes=tuning.frame_bytes,
+            heartbeat_min_s=tuning.heartbeat_min_s,
+            heartbeat_max_s=tuning.heartbeat_max_s,
+        )
+        self.config = config
+        self.stream = stream
+        self.epoch = epoch
+        self.codec: Codec = codec_for(config.codec)
+        self.sender = StreamSender(stream, wire_id, epoch, policy)
+        self.add = self.sender.add
+        self.event_bytes_max = int(config.event_bytes_max)
+        self.events_max = self.sender.events_per_frame
+        self.size_max = tuning.frame_bytes
+        self.gated = False
+        self.gate_waiters: list[Callable[[], None]] = []
+        self.sent_ns = 0
+
+    def info(self) -> StreamInfo:
+        """How the stream is announced."""
+        window = min(int(self.config.window_bytes), int(self.config.buffer_bytes))
+        return StreamInfo(
+            name=self.stream,
+            topics=self.config.topics,
+            epoch=self.epoch,
+            overflow=self.config.overflow,
+            codec=self.codec.name,
+            window_bytes=window,
+        )
+
+
+class RemoteSubscription:
+    """A subscription of another peer, as the publisher knows it."""
+
+    def __init__(self, request: Subscribe, link: bytes, peer: str) -> None:
+        self.sub = request.sub
+        self.link = link
+        self.peer = peer
+        self.label = f"{peer}/{request.name or '-'}#{request.sub & 0xFFFFFF:06x}"
+        self.filter = TopicFilter(request.patterns)
+        self.starts: dict[str, Start] = {start.stream: start for start in request.starts}
+        self.admitted: set[str] = set()
+        self.detached_at: float | None = None
+        self.answered = 0
+
+
+class PublisherSide:
+    """All streams of a peer and everyone who subscribes to them."""
+
+    def __init__(self, config: PeerConfig, epoch: int, wake: Callable[[], None]) -> None:
+        self._config = config
+        self._tuning = config.tuning
+        self._epoch = epoch
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._outlets: dict[str, Outlet] = {}
+        self._routes: dict[str, Outlet] = {}
+        self._dirty: list[Outlet] = []
+        self._awake = False
+        self._closed = False
+        self._fanout: FanoutServer | None = None
+        self._subs: dict[int, RemoteSubscription] = {}
+        self._tokens: set[int] = set()
+        self._finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)
+        self._asked = 0
+        self._send_control: Send = lambda to, parts: False
+        self.announce: Callable[[], None] = lambda: None
+        self.counters: Counter[str] = Counter()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
+
+    def open(self, fanout: FanoutServer, send_control: Send) -> None:
+        """Take the sockets into use."""
+        self._fanout = fanout
+        self._send_control = send_control
+        for stream in self._config.streams:
+            self._declare(stream)
+
+    def _declare(self, stream: Stream) -> Outlet:
+        name = f"{self._config.name}/{stream.label}"
+        wire_id = stream_wire_id(self._config.mesh, name)
+        outlet = Outlet(stream, name, wire_id, self._epoch, self._tuning)
+        self._outlets[name] = outlet
+        return outlet
+
+    # --- publishing: any thread ---
+
+    def publish(
+        self,
+        topic: str,
+        data: Any,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        on_gate: Callable[[], None] | None = None,
+    ) -> Position | None:
+        """Number an event and send it, or leave it in the open frame.
+
+        With `on_gate`, a blocked stream gives `None` at once and calls back when it opens.
+        """
+        outlet = self._routes.get(topic)
+        if outlet is None:
+            outlet = self._route(topic)
+        if data.__class__ is bytes:
+            payload: bytes = data
+            raw = True
+        else:
+            payload, raw = self._encode(outlet, data)
+        if len(payload) > outlet.event_bytes_max:
+            raise EventTooLarge(topic, len(payload), outlet.event_bytes_max)
+        noted = key is not None or headers is not None
+        packed = _check_notes(key, headers) if noted else None
+        self._acquire()
+        try:
+            if (outlet.gated or self._closed) and not self._pass(outlet, timeout, on_gate):
+                return None
+            now_ns = time.time_ns()
+            count = outlet.add(topic, payload, raw, now_ns)
+            if noted:
+                outlet.sender.annotate(key, packed)
+            sender = outlet.sender
+            seq = sender.sealed + count - 1
+            if now_ns - outlet.sent_ns > HOT_NS or sender.is_full(count):
+                self._send_open(outlet, now_ns)
+            elif count == 1:
+                self._dirty.append(outlet)
+                if not self._awake:
+                    self._awake = True
+                    self._wake()
+        finally:
+            self._release()
+        return Position(outlet.stream, outlet.epoch, seq)
+
+    def publish_runs(
+        self,
+        topic: str,
+        items: Iterable[Any],
+        keys: Sequence[str | None] | None,
+        headers: Mapping[str, Any] | None,
+    ) -> Iterator[tuple[Outlet, _Run]]:
+        """Cut many events of one topic into runs of a frame each, encoded."""
+        outlet = self._routes.get(topic) or self._route(topic)
+        packed = _check_notes(None, headers)
+        values = items if isinstance(items, list) else list(items)
+        if keys is not None and len(keys) != len(values):
+            raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
+        at = 0
+        step = RUN_EVENTS_MAX
+        while at < len(values):
+            chunk = values[at : at + step] if step < len(values) else values
+            payloads, raw = self._encode_many(outlet, topic, chunk)
+            size = sum(map(len, payloads))
+            fits = self._tuning.frame_bytes * len(payloads) // max(1, size)
+            step = max(1, min(fits, RUN_EVENTS_MAX, FRAME_EVENTS_MAX))
+            for cut in range(0, len(payloads), step):
+                part = payloads[cut : cut + step] if step < len(payloads) else payloads
+                yield outlet, _Run(
+                    part,
+                    raw if isinstance(raw, bool) else raw[cut : cut + step],
+                    _keys_of(keys, at + cut, len(part)),
+                    None if packed is None else dict.fromkeys(range(len(part)), packed),
+                )
+            at += len(chunk)
+
+    def publish_run(
+        self,
+        outlet: Outlet,
+        topic: str,
+        run: _Run,
+        timeout: float | None = None,
+        on_gate: Callable[[], None] | None = None,
+    ) -> Position | None:
+        """Send one run as one frame; like `publish` where the stream is blocked."""
+        self._acquire()
+        try:
+            if (outlet.gated or self._closed) and not self._pass(outlet, timeout, on_gate):
+                return None
+            now_ns = time.time_ns()
+            sender = outlet.sender
+            if sender.open_events:
+                self._send_open(outlet, now_ns)
+            first = sender.sealed
+            frame = sender.seal_run(
+                topic,
+                run.payloads,
+                now_ns,
+                raw=run.raw,
+                keys=run.keys,
+                headers=run.headers,
+                now=time.monotonic(),
+            )
+            self._send_frame(outlet, frame, now_ns)
+        finally:
+            self._release()
+        return Position(outlet.stream, outlet.epoch, first + len(run.payloads) - 1)
+
+    def _route(self, topic: str) -> Outlet:
+        check_topic(topic)
+        with self._lock:
+            outlet = next(
+                (o for o in self._outlets.values() if o.config.pattern.matches(topic)), None
+            )
+            fresh = outlet is None and not self._config.streams
+            if fresh:
+                if self._closed or self._fanout is None:
+                    raise ClosedError("the peer is not open: use it in a with block")
+                outlet = self._declare(Stream("**"))
+            if outlet is None:
+                raise NoStream(topic, [o.config.label for o in self._outlets.values()])
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            self._routes[topic] = outlet
+        if fresh:
+            self.announce()
+        return outlet
+
+    def _encode(self, outlet: Outlet, data: Any) -> tuple[bytes, bool]:
+        if isinstance(data, bytes | bytearray | memoryview):
+            return bytes(data), True
+        return encode_payload(outlet.codec, data), False
+
+    def _encode_many(
+        self, outlet: Outlet, topic: str, chunk: list[Any]
+    ) -> tuple[list[bytes], bool | bytes]:
+        kinds = set(map(type, chunk))
+        raw: bool | bytes
+        if kinds == {bytes}:
+            payloads, raw = chunk, True
+        else:
+            pairs = [self._encode(outlet, data) for data in chunk]
+            payloads = [payload for payload, _ in pairs]
+            flags = bytes(flag for _, flag in pairs)
+            raw = bool(flags[0]) if len(set(flags)) == 1 else flags
+        largest = max(map(len, payloads))
+        if largest > outlet.event_bytes_max:
+            raise EventTooLarge(topic, largest, outlet.event_bytes_max)
+        return payloads, raw
+
+    def _pass(
+        self, outlet: Outlet, timeout: float | None, on_gate: Callable[[], None] | None
+    ) -> bool:
+        """With the lock held: wait for the stream to open, or say no."""
+        if self._closed:
+            raise ClosedError("the peer is closed")
+        if on_gate is not None:
+            outlet.gate_waiters.append(on_gate)
+            return False
+        self.counters["publish_waits"] += 1
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while outlet.gated and not self._closed:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                names = [claim.label for claim in outlet.sender.flow.blockers()]
+                raise PublishTimeout(outlet.stream, timeout or 0.0, names)
+            self._changed.wait(left)
+        if self._closed:
+            raise ClosedError("the peer was closed while the stream was blocked")
+        return True
+
+    def _send_open(self, outlet: Outlet, now_ns: int) -> None:
+        frame = outlet.sender.seal(now=time.monotonic())
+        if frame is not None:
+            self._send_frame(outlet, frame, now_ns)
+
+    def _send_frame(self, outlet: Outlet, frame: bytes, now_ns: int) -> None:
+        fanout = self._fanout
+        if fanout is None:
+            raise ClosedError("the peer is not open: use it in a with block")
+        if len(frame) > self._tuning.push_bytes_max:
+            # Pushed to a stalled subscriber, large frames would fill memory; each fetches its own.
+            fanout.send(outlet.sender.tail().encode())
+            self.counters["announced_frames"] += 1
+        else:
+            fanout.send(frame)
+        outlet.sent_ns = now_ns
+        if outlet.sender.flow.is_shut():
+            outlet.gated = True
+            self._wake()
+
+    # --- waiting: any thread ---
+
+    def wait_for_subscribers(self, topic: str, count: int, timeout: float | None) -> int:
+        """How many subscribers take the topic, once there are `count` or the time is up."""
+        outlet = self._routes.get(topic) or self._route(topic)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._takers(outlet, topic) >= count, timeout
+            )
+            if self._closed:
+                raise ClosedError("the peer is closed")
+            return self._takers(outlet, topic)
+
+    def _takers(self, outlet: Outlet, topic: str) -> int:
+        return sum(
+            sub.detached_at is None and outlet.stream in sub.admitted and sub.filter.matches(topic)
+            for sub in self._subs.values()
+        )
+
+    def flush(self, timeout: float | None, *, words: Sequence[str]) -> list[Claim]:
+        """Send what is open and wait until all subscribers have it; returns those who have not.
+
+        Streams whose overflow word is not in `words` are sent, but not waited for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            targets = []
+            for outlet in self._outlets.values():
+                self._send_open(outlet, time.time_ns())
+                if outlet.config.overflow in words:
+                    targets.append((outlet, outlet.sender.sealed))
+            while True:
+                behind = [c for outlet, stop in targets for c in outlet.sender.flow.behind(stop)]
+                left = None if deadline is None else deadline - time.monotonic()
+                if not behind or self._fanout is None or (left is not None and left <= 0):
+                    return behind
+                self._ask_status({claim.sub for claim in behind})
+                self._changed.wait(0.02 if left is None else min(0.02, left))
+
+    def _ask_status(self, subs: set[int]) -> int:
+        """With the lock held: have subscribers report; the number comes back in their answer."""
+        self._asked += 1
+        for sub in subs:
+            remote = self._subs.get(sub)
+            if remote is not None:
+                self._post(remote.link, StatusPlease(sub, self._asked))
+        return self._asked
+
+    def _post(self, link: bytes, message: Any) -> None:
+        self._send_control(link, [encode_message(message)])
+
+    # --- the I/O thread ---
+
+    def on_tick(self, now: float) -> float:
+        """Send what is open, heartbeats that are due, evict; returns when to come again."""
+        fanout = self._fanout
+        assert fanout is not None
+        with self._changed:
+            if self._dirty:
+                dirty, self._dirty = self._dirty, []
+                now_ns = time.time_ns()
+                for outlet in dirty:
+                    self._send_open(outlet, now_ns)
+            else:
+                self._awake = False
+            due = now + 0.2
+            for outlet in self._outlets.values():
+                sender = outlet.sender
+                if sender.heartbeat_due() <= now:
+                    fanout.send(sender.heartbeat(now=now).encode())
+                due = min(due, sender.heartbeat_due())
+                if outlet.gated:
+                    due = min(due, now + 0.05)
+                    for claim in sender.flow.on_deadline(now=now):
+                        self._evict(outlet, claim, now)
+                    self._open_gate(outlet)
+            self._drain_tokens(now)
+            self._forget_detached(now)
+            # While events come in quick succession the thread looks again soon, without being called.
+            return min(due, now + 0.001) if self._awake else due
+
+    def _evict(self, outlet: Outlet, claim: Claim, now: float) -> None:
+        waited = outlet.config.evict_after
+        reason = f"blocked {outlet.stream} for {waited:g} s without reading"
+        log.warning("evicted %s: it %s", claim.label, reason)
+        self.counters["evictions"] += 1
+        remote = self._subs.get(claim.sub)
+        if remote is not None:
+            self._post(remote.link, Evicted(claim.sub, outlet.stream, f"you {reason}"))
+
+    def _open_gate(self, outlet: Outlet) -> None:
+        if outlet.gated and not outlet.sender.flow.is_shut():
+            outlet.gated = False
+            for claim in outlet.sender.flow.claims.values():
+                claim.blocked_since = None
+            waiters, outlet.gate_waiters = outlet.gate_waiters, []
+            for waiter in waiters:
+                waiter()
+            self._changed.notify_all()
+
+    def _drain_tokens(self, now: float) -> None:
+        assert self._fanout is not None
+        for came, topic in self._fanout.drain():
+            if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
+                continue
+            sub = int.from_bytes(topic[4:], "little")
+            remote = self._subs.get(sub)
+            if came:
+                if len(self._tokens) >= TOKENS_MAX:
+                    self.counters["tokens_full"] += 1
+                    continue
+                self._tokens.add(sub)
+                if remote is not None:
+                    self._admit(remote, now)
+            else:
+                self._tokens.discard(sub)
+                if remote is not None:
+                    remote.detached_at = now
+                    for outlet in self._outlets.values():
+                        claim = outlet.sender.flow.claims.get(sub)
+                        if claim is not None:
+                            claim.attached = False
+
+    def _forget_detached(self, now: float) -> None:
+        limit = now - self._tuning.peer_timeout_s
+        for remote in list(self._subs.values()):
+            if remote.detached_at is not None and remote.detached_at < limit:
+                self._forget(remote.sub, "gone", now)
+
+    def on_subscribe(self, link: bytes, peer: str, request: Subscribe, now: float) -> None:
+        """A subscription asks to be taken; it is as soon as its pipe is seen too."""
+        with self._changed:
+            remote = self._subs.get(request.sub)
+            if remote is None:
+                remote = self._subs[request.sub] = RemoteSubscription(request, link, peer)
+            else:
+                remote.link = link
+                remote.starts.update({start.stream: start for start in request.starts})
+            self._drain_tokens(now)
+            if request.sub in self._tokens:
+                self._admit(remote, now)
+
+    def _admit(self, remote: RemoteSubscription, now: float) -> None:
+        remote.detached_at = None
+        starts, remote.starts = remote.starts, {}
+        for name, start in starts.items():
+            outlet = self._outlets.get(name)
+            if outlet is None:
+                continue
+            given = outlet.sender.admit(
+                remote.sub,
+                remote.label,
+                [pattern.text for pattern in remote.filter.patterns],
+                start.kind,
+                start.value,
+                start.epoch,
+                now=now,
+            )
+            remote.admitted.add(name)
+            self._post(
+                remote.link,
+                Subscribed(
+                    remote.sub, name, given.epoch, given.origin, given.first, given.next, given.start
+                ),
+            )
+        for name in remote.admitted:
+            claim = self._outlets[name].sender.flow.claims.get(remote.sub)
+            if claim is not None:
+                claim.attached = True
+        self._changed.notify_all()
+
+    def on_nack(self, link: bytes, message: Nack) -> None:
+        """Send again what was asked for, as far as it is there."""
+        outlet = self._outlets.get(message.stream)
+        with self._lock:
+            known = self._subs.get(message.sub)
+            if outlet is None or known is None or known.link != link:
+                self.counters["strange_nacks"] += 1
+                return
+            self.counters["nacks"] += 1
+            answer = outlet.sender.repair(
+                message.sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
+            )
+        gone = list(answer.gone)
+        last = len(answer.frames) - 1
+        for n, frame in enumerate(answer.frames):
+            head = Repair(message.sub, message.stream, last=n == last and not gone)
+            self._send_control(link, [encode_message(head), frame])
+        while gone:
+            part, gone = gone[:200], gone[200:]
+            self._post(
+                link,
+                Gone(message.sub, message.stream, message.epoch, part, answer.reason, not gone),
+            )
+        self.counters["repaired_frames"] += len(answer.frames)
+
+    def on_status(self, link: bytes, message: Status, now: float) -> None:
+        """A subscription tells how far it is."""
+        with self._changed:
+            remote = self._subs.get(message.sub)
+            if remote is None or remote.link != link:
+                self.counters["strange_status"] += 1
+                return
+            remote.answered = max(remote.answered, message.answers)
+            for figures in message.figures:
+                self._on_figures(message.sub, figures, now)
+            if message.closed:
+                self._forget(remote.sub, "closed", now)
+            self._changed.notify_all()
+
+    def _on_figures(self, sub: int, figures: Figures, now: float) -> None:
+        outlet = self._outlets.get(figures.stream)
+        if outlet is None or figures.epoch != outlet.epoch:
+            return
+        claim = outlet.sender.flow.claims.get(sub)
+        if claim is not None and figures.start < claim.start:
+            claim.start = figures.start  # it was here before, and counts from there
+        taken = outlet.sender.flow.report(
+            sub,
+            received=figures.received,
+            consumed=figures.consumed,
+            delivered=figures.delivered,
+            filtered=figures.filtered,
+            lost=figures.lost,
+            stop=outlet.sender.sealed,
+            now=now,
+        )
+        if taken is None:
+            self.counters["strange_figures"] += 1
+        self._open_gate(outlet)
+
+    def forget_link(self, link: bytes, now: float) -> None:
+        """A peer left or fell silent: its subscriptions with it."""
+        with self._changed:
+            for remote in [r for r in self._subs.values() if r.link == link]:
+                self._forget(remote.sub, "gone", now)
+
+    def _forget(self, sub: int, state: str, now: float) -> None:
+        remote = self._subs.pop(sub, None)
+        if remote is None:
+            return
+        for outlet in self._outlets.values():
+            claim = outlet.sender.flow.release(sub, now=now)
+            if claim is not None and claim.reported:
+                self._finished.append(_row(outlet, claim, claim.consumed, state))
+            self._open_gate(outlet)
+        self._changed.notify_all()
+
+    # --- books ---
+
+    def tails(self) -> list[Tail]:
+        """What each stream has."""
+        with self._lock:
+            return [
+                Tail(o.stream, o.epoch, o.sender.first_available, o.sender.sealed)
+                for o in self._outlets.values()
+            ]
+
+    def infos(self) -> list[StreamInfo]:
+        """The streams as they are announced."""
+        with self._lock:
+            return [outlet.info() for outlet in self._outlets.values()]
+
+    def refresh(self, timeout: float) -> None:
+        """Have all subscribers report and wait for their answers, as long as the time allows."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            number = self._ask_status(set(self._subs))
+            self._changed.wait_for(
+                lambda: self._answered(number), max(0.0, deadline - time.monotonic())
+            )
+
+    def start_refresh(self) -> int:
+        """Ask every subscriber for its status; `is_fresh` tells when they answered."""
+        with self._lock:
+            return self._ask_status(set(self._subs))
+
+    def is_fresh(self, number: int) -> bool:
+        """Whether every subscriber that is there has answered this question."""
+        with self._lock:
+            return self._answered(number)
+
+    def _answered(self, number: int) -> bool:
+        return all(r.answered >= number or r.detached_at is not None for r in self._subs.values())
+
+    def ledger_rows(self) -> list[LedgerRow]:
+        """A row for each subscription, by its last report."""
+        with self._lock:
+            rows = list(self._finished)
+            for outlet in self._outlets.values():
+                for claim in outlet.sender.flow.claims.values():
+                    state = "evicted" if claim.evicted else "live" if claim.attached else "detached"
+                    rows.append(_row(outlet, claim, outlet.sender.next, state))
+            return rows
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of each stream and of those who read it."""
+        now = time.monotonic()
+        with self._lock:
+            return {outlet.config.label: _stream_stats(outlet, now) for outlet in self._outlets.values()}
+
+    def set_fault(self, fault: Callable[[bytes], bool] | None) -> None:
+        """Lose messages on purpose (see `meshmsg.testing`)."""
+        with self._lock:
+            if self._fanout is None:
+                raise ClosedError("the peer is not open")
+            self._fanout.fault = fault
+
+    def injected_drops(self) -> int:
+        """Messages lost on purpose."""
+        return 0 if self._fanout is None else self._fanout.counters["injected_drops"]
+
+    def finish(self) -> None:
+        """No more publishing: whoever waits is told."""
+        with self._changed:
+            self._closed = True
+            for outlet in self._outlets.values():
+                waiters, outlet.gate_waiters = outlet.gate_waiters, []
+                for waiter in waiters:
+                    waiter()
+            self._changed.notify_all()
+
+    def close(self, linger_s: float) -> None:
+        """Close the data socket."""
+        with self._lock:
+            fanout, self._fanout = self._fanout, None
+        if fanout is not None:
+            fanout.close(linger_s)
+
+
+class _Run:
+    """Encoded events of one topic that become one frame."""
+
+    __slots__ = ("headers", "keys", "payloads", "raw")
+
+    def __init__(
+        self,
+        payloads: list[bytes],
+        raw: bool | bytes,
+        keys: Mapping[int, str] | None,
+        headers: Mapping[int, bytes] | None,
+    ) -> None:
+        self.payloads = payloads
+        self.raw = raw
+        self.keys = keys
+        self.headers = headers
+
+
+def _keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int, str] | None:
+    if keys is None:
+        return None
+    chosen = {i: key for i, key in enumerate(keys[at : at + count]) if key is not None}
+    for key in chosen.values():
+        _check_notes(key, None)
+    return chosen
+
+
+def _check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | None:
+    if key is not None and not isinstance(key, str):
+        raise ConfigError("key", f"must be a str, not {type(key).__name__}")
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
+        raise ConfigError("headers", "must be a mapping with str keys")
+    try:
+        return encode_headers(headers)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError("headers", f"cannot be encoded: {error}") from None
+
+
+def _row(outlet: Outlet, claim: Claim, stop: int, state: str) -> LedgerRow:
+    return row_from_positions(
+        outlet.stream,
+        outlet.epoch,
+        claim.label,
+        start=claim.start,
+        stop=stop,
+        consumed=claim.consumed,
+        delivered=claim.delivered,
+        filtered=claim.filtered,
+        lost=claim.lost,
+        state=state,
+    )
+
+
+def _stream_stats(outlet: Outlet, now: float) -> dict[str, Any]:
+    sender = outlet.sender
+    blockers = {claim.sub for claim in sender.flow.blockers()} if outlet.gated else set()
+    return {
+        "stream": outlet.stream,
+        "epoch": outlet.epoch,
+        "overflow": outlet.config.overflow,
+        "published": sender.next - sender.origin,
+        "frames": sender.frames,
+        "bytes": sender.published_bytes,
+        "first_available": sender.first_available,
+        "next": sender.next,
+        "buffer_bytes": sender.buffer.bytes,
+        "dropped": sender.buffer.discarded_claimed,
+        "blocked": outlet.gated,
+        "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
+        "subscribers": [_claim_stats(c, sender.next, c.sub in blockers, now) for c in sender.flow.claims.values()],
+    }
+
+
+def _claim_stats(claim: Claim, stop: int, blocking: bool, now: float) -> dict[str, Any]:
+    return {
+        "name": claim.label,
+        "behind": stop - claim.consumed,
+        "received": claim.received,
+        "consumed": claim.consumed,
+        "delivered": claim.delivered,
+        "filtered": claim.filtered,
+        "lost": dict(claim.lost),
+        "repaired_frames": claim.repaired,
+        "dropped": claim.gone,
+        "blocking": blocking,
+        "blocked_s": 0.0 if claim.blocked_since is None else round(now - claim.blocked_since, 3),
+        "evicted": claim.evicted,
+        "evictions": claim.evictions,
+        "attached": claim.attached,
+        "silent_s": round(now - claim.progress_at, 3),
+    }

@@ -1,0 +1,263 @@
+"""`Subscription`: what a consumer holds.  The async one is in `_async_peer` and shares the base."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from meshmsg._batch import Batch
+from meshmsg._config import one_of
+from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
+from meshmsg._event import Event, Loss, Position
+from meshmsg._intake import Intake, StartAt
+
+if TYPE_CHECKING:
+    from meshmsg._node import Node
+
+log = logging.getLogger("meshmsg.peer")
+
+OnLoss = str | Callable[[Loss], None]
+StartFrom = str | float | int | datetime | Position
+
+
+def parse_start(start: StartFrom) -> StartAt:
+    """Read `start=`; raises `ConfigError` that says what can be written."""
+    if isinstance(start, Position):
+        return StartAt(position=start)
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise ConfigError("start", "a datetime needs a time zone: datetime.now(timezone.utc)")
+        return StartAt("time", int(start.timestamp() * 1e9))
+    if isinstance(start, int | float) and not isinstance(start, bool) and start >= 0:
+        return StartAt("time", int(start * 1e9))
+    if start in ("live", "earliest"):
+        return StartAt(str(start))
+    if start == "committed":
+        raise ConfigError("start", "'committed' needs a durable log, which this release does not have")
+    if isinstance(start, str) and start.startswith("last:") and start[5:].isdecimal():
+        return StartAt("last", int(start[5:]))
+    if isinstance(start, str) and "@" in start:
+        return StartAt(position=Position.parse(start))
+    raise ConfigError(
+        "start",
+        f"{start!r} is not one of 'live', 'earliest', 'last:N', a time in seconds since 1970, "
+        f"a datetime or a Position",
+    )
+
+
+def check_on_loss(on_loss: OnLoss) -> None:
+    """`on_loss=` is a word or a callable; raises `ConfigError`."""
+    if not callable(on_loss):
+        one_of("on_loss", on_loss, ("report", "raise"))
+
+
+class SubscriptionBase:
+    """What the sync and the async subscription have in common."""
+
+    def __init__(self, node: Node, intake: Intake, on_loss: OnLoss) -> None:
+        self._node = node
+        self._intake = intake
+        self._on_loss = on_loss
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What was declared lost so far, in order of its report (the last 10,000)."""
+        return list(self._intake.losses)
+
+    @property
+    def lost(self) -> int:
+        """How many events were declared lost so far."""
+        return self._intake.counters["lost"]
+
+    @property
+    def evictions(self) -> list[str]:
+        """Why publishers stopped waiting for this subscription, where they did."""
+        return list(self._intake.evictions)
+
+    @property
+    def name(self) -> str:
+        """How publishers call it in their statistics."""
+        return self._node.label(self._intake.sub)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._intake.closed
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this subscription, as plain data."""
+        return self._node._intake_stats(self._intake)
+
+    def _publishers(self) -> int:
+        return len(self._intake.sources())
+
+    def _handle_loss(self, loss: Loss) -> None:
+        if self._on_loss == "raise":
+            raise EventsLost(loss)
+        if callable(self._on_loss):
+            self._on_loss(loss)
+        else:
+            log.warning("%s", loss)
+
+    def _check_open(self) -> None:
+        if self._intake.closed:
+            raise ClosedError("the subscription is closed")
+
+
+class Subscription(SubscriptionBase):
+    """Events of a set of topics, in order for each stream.
+
+    >>> with peer.subscribe("orders.**") as events:                           # doctest: +SKIP
+    ...     for event in events:
+    ...         print(event.topic, event.data)
+    """
+
+    def __enter__(self) -> Subscription:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        intake = getattr(self, "_intake", None)
+        if intake is not None and not intake.closed and not self._node.stopped.is_set():
+            warnings.warn("a subscription was not closed", ResourceWarning, stacklevel=2)
+
+    def __iter__(self) -> Iterator[Event]:
+        """Event after event, until the subscription or its peer is closed."""
+        intake = self._intake
+        while True:
+            yield from intake.iterator
+            batch = self._next_batch(None)
+            if batch is None:
+                return
+            intake.unpack(batch)
+
+    def get(self, timeout: float | None = None) -> Event | None:
+        """The next event, or `None` when the time is up.  Raises `ClosedError`, `EventsLost`."""
+        intake = self._intake
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            event = next(intake.iterator, None)
+            if event is not None:
+                return event
+            self._check_open()
+            batch = self._next_batch(deadline)
+            if batch is None:
+                self._check_open()
+                return None
+            intake.unpack(batch)
+
+    def get_many(self, max: int = 1000, timeout: float | None = None) -> list[Event]:
+        """Up to `max` events as soon as there is one; empty when the time is up."""
+        if max < 1:
+            raise ConfigError("max", f"{max!r} is not a number of events: at least 1")
+        first = self.get(timeout)
+        if first is None:
+            return []
+        events = [first]
+        while len(events) < max:
+            event = next(self._intake.iterator, None)
+            if event is None:
+                if not self._unpack_ready():
+                    break
+                continue
+            events.append(event)
+        return events
+
+    def _unpack_ready(self) -> bool:
+        """Go on to the next batch if there is one now; a loss waits for the next call."""
+        intake = self._intake
+        with intake.lock:
+            if intake.closed or intake.loss_is_next() or not intake.pump(time.monotonic()):
+                return False
+            batch = None if intake.loss_is_next() else intake.take()
+        if not isinstance(batch, Batch):
+            return False
+        intake.unpack(batch)
+        return True
+
+    def batches(self, timeout: float | None = None) -> Iterator[Batch]:
+        """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
+        while True:
+            rest = self._intake.rest()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            batch = rest if rest is not None else self._next_batch(deadline)
+            if batch is None:
+                return
+            yield batch
+
+    def wait_for_publishers(self, count: int = 1, timeout: float | None = 5.0) -> None:
+        """Wait until this many streams feed the subscription.  Raises `WaitTimeout`, `PeerRefused`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        intake = self._intake
+        while self._publishers() < count:
+            self._check_open()
+            self._check_refused()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeout(_no_publishers(self._node, self._publishers(), count, timeout))
+            with intake.lock:
+                now = time.monotonic()
+                if not intake.closed and not intake.pump(now):
+                    intake.wait(0.05 if left is None else min(left, 0.05), now)
+
+    def close(self) -> None:
+        """Stop receiving; the publishers are told."""
+        self._node.drop_intake(self._intake)
+
+    def _next_batch(self, deadline: float | None) -> Batch | None:
+        """The next batch, `None` when the time is up or all is closed."""
+        intake = self._intake
+        while True:
+            if not _acquire(intake, deadline):
+                return None
+            try:
+                if intake.closed:
+                    return None
+                found = intake.take()
+                if found is None:
+                    now = time.monotonic()
+                    if not intake.pump(now) and not intake.inbox:
+                        if deadline is not None and now >= deadline:
+                            return None
+                        intake.wait(None if deadline is None else deadline - now, now)
+            finally:
+                intake.lock.release()
+            if isinstance(found, Batch):
+                return found
+            if found is not None:
+                self._handle_loss(found)
+            else:
+                self._check_refused()
+
+    def _check_refused(self) -> None:
+        refusal = self._node.refusal()
+        if refusal is not None:
+            raise refusal
+
+
+def _acquire(intake: Intake, deadline: float | None) -> bool:
+    if deadline is None:
+        return intake.lock.acquire()
+    return intake.lock.acquire(timeout=max(0.001, deadline - time.monotonic()))
+
+
+def _no_publishers(node: Node, have: int, count: int, timeout: float | None) -> str:
+    links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
+    return (
+        f"{have} of {count} streams after {timeout:g} s "
+        f"({links or 'this peer knows no other: give it connect='})"
+    )
+

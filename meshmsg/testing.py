@@ -1,0 +1,59 @@
+"""For tests and demonstrations: lose messages on purpose, the same ones each time.
+
+>>> with lose_frames(peer, ratio=0.1, seed=7) as lossy:                       # doctest: +SKIP
+...     peer.publish_many("quotes.AAPL", quotes)
+>>> lossy.dropped                                                             # doctest: +SKIP
+12
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from meshmsg._errors import ConfigError
+from meshmsg._frame import FRAME_MAGIC, PREFIX_BYTES
+from meshmsg._peer import PeerBase
+
+
+class LossyLink:
+    """Decides by a seed which messages of the data path are lost."""
+
+    def __init__(self, ratio: float, seed: int, *, heartbeats: bool = False) -> None:
+        if not 0 <= ratio <= 1:
+            raise ConfigError("ratio", f"{ratio!r} is not between 0 and 1")
+        self.ratio = ratio
+        self.heartbeats = heartbeats  #: lose heartbeats too, not only data
+        self.dropped = 0  #: messages lost so far
+        self.passed = 0  #: messages let through so far
+        self._random = random.Random(seed)
+
+    def __call__(self, message: bytes) -> bool:
+        """Whether this message is lost."""
+        is_data = message[PREFIX_BYTES : PREFIX_BYTES + 4] == FRAME_MAGIC
+        lost = (is_data or self.heartbeats) and self._random.random() < self.ratio
+        self.dropped += lost
+        self.passed += not lost
+        return lost
+
+
+@contextmanager
+def lose_frames(
+    peer: PeerBase, ratio: float = 0.1, seed: int = 0, *, heartbeats: bool = False
+) -> Iterator[LossyLink]:
+    """While in the block, lose this part of the frames that the peer publishes over ZeroMQ."""
+    with lose_messages(peer, LossyLink(ratio, seed, heartbeats=heartbeats)) as link:
+        yield link
+
+
+@contextmanager
+def lose_messages(peer: PeerBase, link: LossyLink | Callable[[bytes], bool]) -> Iterator[LossyLink]:
+    """While in the block, lose the messages of the data path for which `link` gives true."""
+    publisher = peer._open_node().publisher
+    publisher.set_fault(link)
+    try:
+        yield link  # type: ignore[misc]
+    finally:
+        if peer._node is not None:
+            publisher.set_fault(None)

@@ -1,0 +1,142 @@
+"""Whom a stream waits for: the claims of its subscribers, the gate, and eviction.
+
+Subscribers report how far they are.  Under `block` and `buffer` the gate closes while one of them
+is further behind than the window; under the other words it never closes.  A subscriber that holds
+the gate shut without progress for `evict_after_s` loses its claim until it has caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+
+
+@dataclass(slots=True)
+class Claim:
+    """One subscription's place in one stream, as the publisher knows it."""
+
+    sub: int
+    label: str
+    start: int
+    received: int
+    consumed: int
+    progress_at: float
+    delivered: int = 0
+    filtered: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    patterns: tuple[str, ...] = ()
+    evicted: bool = False
+    evictions: int = 0
+    blocked_since: float | None = None
+    repaired: int = 0
+    gone: int = 0
+    attached: bool = True
+    reported: bool = False
+
+
+class FlowControl:
+    """The claims on one stream."""
+
+    def __init__(
+        self, buffer: RetransmitBuffer, window_bytes: int | None, evict_after_s: float | None
+    ) -> None:
+        self.claims: dict[int, Claim] = {}
+        self._buffer = buffer
+        self._window_bytes = window_bytes
+        self._evict_after_s = evict_after_s
+        self._floor_bytes: float = NEVER
+
+    def admit(
+        self, sub: int, label: str, start: int, patterns: Iterable[str] = (), *, now: float
+    ) -> Claim:
+        """Take a subscriber in, or back in; events from `start` on are its."""
+        claim = self.claims.get(sub)
+        if claim is None:
+            claim = Claim(sub, label, start, start, start, now, patterns=tuple(patterns))
+            self.claims[sub] = claim
+        claim.attached = True
+        self._settle(now)
+        return claim
+
+    def release(self, sub: int, *, now: float) -> Claim | None:
+        """A subscriber has gone; what it claimed is free."""
+        claim = self.claims.pop(sub, None)
+        self._settle(now)
+        return claim
+
+    def report(
+        self,
+        sub: int,
+        *,
+        received: int,
+        consumed: int,
+        delivered: int,
+        filtered: int,
+        lost: Mapping[str, int],
+        stop: int,
+        now: float,
+    ) -> Claim | None:
+        """A subscriber's figures; the impossible (a stranger, the future) is refused."""
+        claim = self.claims.get(sub)
+        if claim is None or not claim.start <= consumed <= received <= stop:
+            return None
+        if consumed > claim.consumed:
+            claim.progress_at = now
+        claim.received = max(claim.received, received)
+        claim.consumed = max(claim.consumed, consumed)
+        claim.delivered, claim.filtered, claim.lost = delivered, filtered, dict(lost)
+        claim.reported = True
+        if claim.evicted and self._behind_bytes(claim) <= (self._window_bytes or 0):
+            claim.evicted = False
+        self._settle(now)
+        return claim
+
+    def is_shut(self) -> bool:
+        """Whether the publisher has to wait now."""
+        if self._window_bytes is None:
+            return False
+        return self._buffer.total_bytes - self._floor_bytes > self._window_bytes
+
+    def blockers(self) -> list[Claim]:
+        """The subscribers that hold the gate shut, or would."""
+        window = self._window_bytes
+        if window is None:
+            return []
+        return [c for c in self.claims.values() if not c.evicted and self._behind_bytes(c) > window]
+
+    def on_deadline(self, *, now: float) -> list[Claim]:
+        """Mark who blocks since when; returns those evicted now."""
+        blocking = {claim.sub for claim in self.blockers()}
+        limit = self._evict_after_s
+        evicted = []
+        for claim in self.claims.values():
+            if claim.sub not in blocking:
+                claim.blocked_since = None
+                continue
+            if claim.blocked_since is None:
+                claim.blocked_since = now
+            stalled_from = max(claim.blocked_since, claim.progress_at)
+            if limit is not None and now - stalled_from >= limit:
+                claim.evicted = True
+                claim.evictions += 1
+                evicted.append(claim)
+        if evicted:
+            self._settle(now)
+        return evicted
+
+    def behind(self, stop: int) -> list[Claim]:
+        """Subscribers in touch that have not received everything before `stop`."""
+        return [c for c in self.claims.values() if c.received < stop and not c.evicted]
+
+    def _behind_bytes(self, claim: Claim) -> int:
+        return self._buffer.bytes_since(claim.consumed)
+
+    def _settle(self, now: float) -> None:
+        waiting = [c.consumed for c in self.claims.values() if not c.evicted]
+        self._buffer.claim(min(waiting) if waiting else None)
+        self._floor_bytes = (
+            self._buffer.total_bytes - self._buffer.bytes_since(min(waiting)) if waiting else NEVER
+        )

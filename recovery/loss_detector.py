@@ -1,0 +1,177 @@
+"""When to ask for what is missing, and when to give up: the timing of NACKs.
+
+Tracks any number of gaps at once.  Each is asked for after `delay_s` (plus a random part of
+`spread_s`, so that many receivers do not ask together), again after `retry_s` with a growing delay,
+and given up `deadline_s` after the last sign of progress.  What arrives trims its gap.
+
+Progress in any gap is progress for all: the sender answers the lowest first and only so much at a
+time, so the others wait their turn.  Time in which the receiver itself did not run (a stopped
+process, a suspended laptop) does not count either: answers may lie unread.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from dataclasses import dataclass
+
+Range = tuple[int, int]
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class NackTiming:
+    """The constants of one transport, in seconds."""
+
+    delay_s: float = 0.0
+    """Wait before the first request: what is only late may still come."""
+    spread_s: float = 0.0
+    """Random addition to each delay, drawn anew each time."""
+    retry_s: float = 0.2
+    """Wait before the second request."""
+    retry_growth: float = 2.0
+    """Each further wait is this much longer."""
+    retry_max_s: float = 2.0
+    """But never longer than this."""
+    deadline_s: float = 5.0
+    """Without any progress for this long, a gap is lost."""
+
+
+class _Gap:
+    __slots__ = ("due", "first", "since", "stop", "tries")
+
+    def __init__(self, first: int, stop: int, since: float, due: float, tries: int = 0) -> None:
+        self.first = first
+        self.stop = stop
+        self.since = since
+        self.due = due
+        self.tries = tries
+
+
+def _first(gap: _Gap) -> int:
+    return gap.first
+
+
+class LossDetector:
+    """Gaps of one stream, and the requests and verdicts that they lead to."""
+
+    __slots__ = (
+        "_due",
+        "_gaps",
+        "_moved",
+        "_progress_at",
+        "_random",
+        "_slept_s",
+        "_timing",
+        "missing",
+        "nacks",
+    )
+
+    def __init__(self, timing: NackTiming, rng: random.Random | None = None) -> None:
+        self._timing = timing
+        self._random = rng
+        self._gaps: list[_Gap] = []
+        self._due = NEVER
+        self._slept_s = 0.0  # how late `on_deadline` was called, all together
+        self._progress_at = -NEVER
+        self._moved = False  # since the last `rearm`
+        self.missing = 0  #: events in all gaps
+        self.nacks = 0  #: ranges asked for, repeats included
+
+    def __bool__(self) -> bool:
+        return bool(self._gaps)
+
+    def __len__(self) -> int:
+        return len(self._gaps)
+
+    def ranges(self) -> list[Range]:
+        """The gaps, in order."""
+        return [(gap.first, gap.stop) for gap in self._gaps]
+
+    def add(self, first: int, stop: int, *, now: float) -> None:
+        """Events `first` to `stop` are missing; they must not be in a gap already."""
+        due = now + self._jitter(self._timing.delay_s)
+        gap = _Gap(first, stop, now - self._slept_s, due)
+        if not self._gaps:
+            self._due = NEVER  # of a gap that is closed
+        if not self._gaps or self._gaps[-1].stop <= first:
+            self._gaps.append(gap)
+        else:
+            self._gaps.insert(bisect_right(self._gaps, first, key=_first), gap)
+        self.missing += stop - first
+        self._due = min(self._due, due)
+
+    def arrived(self, first: int, stop: int, *, now: float) -> int:
+        """Events arrived or were answered for; returns how many of them were missing."""
+        gaps = self._gaps
+        found = 0
+        index = max(0, bisect_right(gaps, first, key=_first) - 1)
+        while index < len(gaps) and gaps[index].first < stop:
+            gap = gaps[index]
+            low, high = max(first, gap.first), min(stop, gap.stop)
+            if low >= high:
+                index += 1
+                continue
+            found += high - low
+            rest = []
+            if gap.first < low:
+                rest.append(_Gap(gap.first, low, gap.since, gap.due, gap.tries))
+            if high < gap.stop:
+                rest.append(_Gap(high, gap.stop, gap.since, gap.due, gap.tries))
+            gaps[index : index + 1] = rest
+            index += len(rest)
+        if found:
+            self.missing -= found
+            self._progress_at = now - self._slept_s
+            self._moved = True
+        return found
+
+    def rearm(self, *, now: float) -> None:
+        """The last request was answered in full: what is still missing may be asked for at once.
+
+        Only if the answer brought something.  Otherwise two requests under way would each be
+        followed by one more for the same events, for as long as anything is missing.
+        """
+        if not self._moved:
+            return
+        self._moved = False
+        for gap in self._gaps:
+            if gap.tries:
+                gap.tries = 0
+                gap.due = now
+                self._due = min(self._due, now)
+
+    def deadline(self) -> float:
+        """When `on_deadline` has something to do, at the earliest."""
+        return self._due if self._gaps else NEVER
+
+    def on_deadline(self, *, now: float, ranges_max: int = 256) -> tuple[list[Range], list[Range]]:
+        """Ranges to ask for now, and ranges that are lost now."""
+        timing = self._timing
+        ask: list[Range] = []
+        lost: list[Range] = []
+        kept: list[_Gap] = []
+        due = NEVER
+        self._slept_s += max(0.0, now - self.deadline())
+        for gap in self._gaps:
+            given_up = max(gap.since, self._progress_at) + self._slept_s + timing.deadline_s
+            if given_up <= now:
+                lost.append((gap.first, gap.stop))
+                self.missing -= gap.stop - gap.first
+                continue
+            if gap.due <= now and len(ask) < ranges_max:
+                ask.append((gap.first, gap.stop))
+                wait = min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
+                gap.due = now + self._jitter(wait)
+                gap.tries += 1
+            kept.append(gap)
+            due = min(due, gap.due, given_up)
+        self._gaps = kept
+        self._due = due
+        self.nacks += len(ask)
+        return ask, lost
+
+    def _jitter(self, wait: float) -> float:
+        if self._random is None or not self._timing.spread_s:
+            return wait
+        return wait + self._random.random() * self._timing.spread_s

@@ -1,0 +1,255 @@
+"""The receiving half of a stream: order, no duplicates, and an account of every number.
+
+Frames, heartbeats and answers to repair requests go in; runs of events in order and `Loss` reports
+come out, each number exactly once in one of the two.  One receiver serves one epoch of one stream
+for one subscription.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from meshmsg._event import Loss
+from meshmsg._frame import Frame
+from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
+from meshmsg.recovery.ranges import RangeSet
+
+Range = tuple[int, int]
+#: A tail heard of beside the data path is believed when the data path was empty for this long.
+HINT_GRACE_S = 0.25
+
+
+class Run(NamedTuple):
+    """Events `lo` to `hi` (places in the frame) are next in order."""
+
+    frame: Frame
+    lo: int
+    hi: int
+
+
+Delivery = Run | Loss
+
+
+def _first(frame: Frame) -> int:
+    return frame.first
+
+
+class StreamReceiver:
+    """Order and completeness for one epoch of one stream."""
+
+    __slots__ = (
+        "_detector",
+        "_have",
+        "_hint",
+        "_hint_since",
+        "_lost",
+        "_pending",
+        "_pending_bytes_max",
+        "counters",
+        "epoch",
+        "high",
+        "next",
+        "pending_bytes",
+        "start",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        stream: str,
+        epoch: int,
+        start: int,
+        *,
+        timing: NackTiming,
+        pending_bytes_max: int,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.stream = stream
+        self.epoch = epoch
+        self.start = start
+        self.next = start  #: the next number to hand on
+        self.high = start  #: one past the highest number heard of
+        self.pending_bytes = 0
+        self.counters: Counter[str] = Counter()
+        self._detector = LossDetector(timing, rng)
+        self._pending: list[Frame] = []
+        self._pending_bytes_max = pending_bytes_max
+        self._have = RangeSet()
+        self._lost: dict[int, tuple[int, str]] = {}
+        self._hint = start
+        self._hint_since = NEVER
+
+    # --- in ---
+
+    def on_frame(self, frame: Frame, *, now: float, repair: bool = False) -> list[Delivery]:
+        """A frame came, live or as a repair; returns what is in order now."""
+        first, stop = frame.first, frame.stop
+        if first == self.next == self.high and not self._pending:
+            self.next = self.high = stop  # all is well: the path of nearly every frame
+            self._hint_since = NEVER if self._hint <= stop else now
+            return [Run(frame, 0, frame.count)]
+        return self._on_frame(frame, first, stop, now, repair)
+
+    def on_tail(self, next_: int, *, now: float) -> None:
+        """Heard in the order of the data that events before `next_` exist."""
+        if next_ > self.high:
+            self._detector.add(self.high, next_, now=now)
+            self.high = next_
+
+    def on_tail_hint(self, next_: int, *, now: float) -> None:
+        """Heard beside the data path that events before `next_` exist: they may be on their way."""
+        if next_ > self._hint:
+            self._hint = next_
+        if self._hint > self.high and self._hint_since == NEVER:
+            self._hint_since = now
+
+    def on_gone(self, ranges: Iterable[Range], reason: str, *, now: float) -> list[Delivery]:
+        """The publisher cannot send these again."""
+        for first, stop in ranges:
+            self._declare(max(first, self.next), min(stop, self.high), reason, now)
+        return self._drain()
+
+    def on_answered(self, *, now: float) -> None:
+        """A repair request was answered in full or up to its limit: ask on for the rest."""
+        self._detector.rearm(now=now)
+
+    def on_end(self, stop: int, reason: str, *, now: float) -> list[Delivery]:
+        """The epoch ended at `stop` and nothing more of it will come."""
+        if stop > self.high:
+            self._detector.add(self.high, stop, now=now)
+            self.high = stop
+        for first, last in self._detector.ranges():
+            self._declare(first, last, reason, now)
+        return self._drain()
+
+    # --- time ---
+
+    def deadline(self) -> float:
+        """When `on_deadline` has something to do."""
+        return min(self._detector.deadline(), self._hint_since + HINT_GRACE_S)
+
+    def on_deadline(
+        self, *, now: float, drained: bool = True
+    ) -> tuple[list[Range], list[Delivery]]:
+        """Ranges to ask for, and what becomes deliverable because something is given up.
+
+        `drained` says that nothing waits unread on the data path.
+        """
+        if drained and now >= self._hint_since + HINT_GRACE_S:
+            if self._detector:  # first what comes before
+                self._hint_since = now
+            else:
+                self._hint_since = NEVER
+                self.on_tail(self._hint, now=now)
+        if self._detector.deadline() > now:
+            return [], []
+        ask, lost = self._detector.on_deadline(now=now)
+        for first, stop in lost:
+            self._mark_lost(first, stop, "deadline")
+        return ask, self._drain() if lost else []
+
+    # --- state ---
+
+    @property
+    def missing(self) -> int:
+        """Events known to exist that have not come."""
+        return self._detector.missing
+
+    @property
+    def nacks(self) -> int:
+        """Ranges asked for so far, repeats included."""
+        return self._detector.nacks
+
+    @property
+    def pending(self) -> int:
+        """Frames held behind a gap."""
+        return len(self._pending)
+
+    # --- inside ---
+
+    def _on_frame(
+        self, frame: Frame, first: int, stop: int, now: float, repair: bool
+    ) -> list[Delivery]:
+        first = max(first, self.next)
+        if first >= stop or self._have.covers(first, stop):
+            self.counters["duplicate_frames"] += 1
+            return []
+        if first > self.next and self.pending_bytes + len(frame.data) > self._pending_bytes_max:
+            # It is asked for when there is room: sooner, it would only be refused again.
+            self.counters["pending_full"] += 1
+            self.on_tail_hint(stop, now=now)
+            return []
+        if first > self.high:
+            self._detector.add(self.high, first, now=now)
+        found = self._detector.arrived(first, stop, now=now)
+        self.counters["repaired" if repair else "late"] += found
+        self.high = max(self.high, stop)
+        self._hint_since = NEVER if self._hint <= self.high else now
+        self._unlose(first, stop)
+        self._have.add(first, stop)
+        insort(self._pending, frame, key=_first)
+        self.pending_bytes += len(frame.data)
+        return self._drain()
+
+    def _unlose(self, first: int, stop: int) -> None:
+        """What was given up but not yet reported, and came after all, is not lost."""
+        for at, (end, reason) in list(self._lost.items()):
+            if at < stop and first < end:
+                del self._lost[at]
+                if at < first:
+                    self._lost[at] = (first, reason)
+                if stop < end:
+                    self._lost[stop] = (end, reason)
+
+    def _declare(self, first: int, stop: int, reason: str, now: float) -> None:
+        if first >= stop:
+            return
+        for low, high in self._detector_overlap(first, stop):
+            self._detector.arrived(low, high, now=now)
+            self._mark_lost(low, high, reason)
+
+    def _detector_overlap(self, first: int, stop: int) -> list[Range]:
+        return [
+            (max(first, low), min(stop, high))
+            for low, high in self._detector.ranges()
+            if low < stop and first < high
+        ]
+
+    def _mark_lost(self, first: int, stop: int, reason: str) -> None:
+        self._lost[first] = (stop, reason)
+
+    def _drain(self) -> list[Delivery]:
+        out: list[Delivery] = []
+        taken = 0
+        pending = self._pending
+        while True:
+            lost = self._lost.pop(self.next, None) if self._lost else None
+            if lost is not None:
+                self._report(out, *lost)
+                continue
+            if taken < len(pending) and pending[taken].first <= self.next:
+                frame = pending[taken]
+                taken += 1
+                self.pending_bytes -= len(frame.data)
+                if frame.stop > self.next:
+                    stop = frame.stop
+                    out.append(Run(frame, self.next - frame.first, stop - frame.first))
+                    self.next = stop
+                continue
+            break
+        del pending[:taken]
+        self._have.discard_before(self.next)
+        return out
+
+    def _report(self, out: list[Delivery], stop: int, reason: str) -> None:
+        last = out[-1] if out else None
+        if isinstance(last, Loss) and last.stop == self.next and last.reason == reason:
+            out[-1] = Loss(self.stream, self.epoch, last.first, stop, reason)
+        else:
+            out.append(Loss(self.stream, self.epoch, self.next, stop, reason))
+        self.counters["lost"] += stop - self.next
+        self.next = stop

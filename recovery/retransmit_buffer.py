@@ -1,0 +1,194 @@
+"""The publisher's memory of what it sent: bounded by bytes, asked by ranges.
+
+The ring holds the most recent frames.  With `backlog_bytes_max` (the `drop_newest` policy) a frame
+that falls out of the ring while somebody has yet to take it goes to a second, equally bounded place
+that keeps what came first: there the oldest stay and the newest are refused.
+
+With `hold` (the `block` and `buffer` policies) nothing that somebody has yet to take falls out at
+all.  The bound is then the gate's business: it lets at most one more frame in past the window.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from meshmsg.recovery.ranges import RangeSet
+
+Range = tuple[int, int]
+Data = bytes  # below, `bytes` is how many a buffer holds
+
+
+class _Frames:
+    """Frames in order of sequence, with running byte sums; cheap at both ends."""
+
+    __slots__ = ("_data", "_ends", "_firsts", "_head", "_stops", "bytes")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._stops: list[int] = []
+        self._data: list[Data | None] = []
+        self._ends: list[int] = []  # bytes of the stream up to and with this frame
+        self._head = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._firsts) - self._head
+
+    @property
+    def first(self) -> int:
+        return self._firsts[self._head]
+
+    @property
+    def first_stop(self) -> int:
+        return self._stops[self._head]
+
+    def append(self, first: int, stop: int, data: Data, end: int) -> None:
+        self.bytes += len(data)
+        self._firsts.append(first)
+        self._stops.append(stop)
+        self._data.append(data)
+        self._ends.append(end)
+
+    def pop_first(self) -> tuple[int, int, Data, int]:
+        head = self._head
+        data = self._data[head]
+        assert data is not None
+        taken = (self._firsts[head], self._stops[head], data, self._ends[head])
+        self._data[head] = None
+        self.bytes -= len(data)
+        self._head += 1
+        if self._head > 1024 and self._head * 2 > len(self._firsts):
+            for column in (self._firsts, self._stops, self._data, self._ends):
+                del column[: self._head]
+            self._head = 0
+        return taken
+
+    def overlapping(self, first: int, stop: int) -> Iterable[tuple[int, int, Data]]:
+        index = max(self._head, bisect_right(self._firsts, first) - 1)
+        while index < len(self._firsts) and self._firsts[index] < stop:
+            data = self._data[index]
+            if self._stops[index] > first and data is not None:
+                yield self._firsts[index], self._stops[index], data
+            index += 1
+
+    def end_before(self, seq: int) -> int | None:
+        """Bytes of the stream before the frame that holds `seq`; `None` if it is newer than all."""
+        index = max(self._head, bisect_right(self._firsts, seq) - 1)
+        if index >= len(self._firsts) or seq >= self._stops[-1]:
+            return None
+        return self._ends[index] - len(self._data[index] or b"")
+
+
+class RetransmitBuffer:
+    """Frames that can still be asked for."""
+
+    __slots__ = (
+        "_backlog",
+        "_ring",
+        "backlog_bytes_max",
+        "claimed_from",
+        "discarded",
+        "discarded_claimed",
+        "hold",
+        "ring_bytes_max",
+        "total_bytes",
+    )
+
+    def __init__(
+        self, ring_bytes_max: int, backlog_bytes_max: int = 0, *, hold: bool = False
+    ) -> None:
+        self.ring_bytes_max = ring_bytes_max
+        self.backlog_bytes_max = backlog_bytes_max
+        self.hold = hold
+        self._ring = _Frames()
+        self._backlog = _Frames()
+        self.claimed_from: int | None = None  #: somebody has yet to take events from here on
+        self.total_bytes = 0  #: bytes ever appended
+        self.discarded = 0  #: events that left the buffer
+        self.discarded_claimed = 0  #: of those, events that somebody had yet to take
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held now."""
+        return self._ring.bytes + self._backlog.bytes
+
+    @property
+    def first(self) -> int | None:
+        """The oldest event that is still there; `None` if there is none."""
+        if len(self._backlog):
+            return self._backlog.first
+        return self._ring.first if len(self._ring) else None
+
+    def append(self, first: int, stop: int, frame: Data) -> None:
+        """Keep a frame, and let go of the oldest that the bound has no room for."""
+        self.total_bytes += len(frame)
+        self._ring.append(first, stop, frame, self.total_bytes)
+        self._trim()
+
+    def claim(self, seq: int | None) -> None:
+        """Somebody has yet to take events from `seq` on (`None`: nobody waits for anything)."""
+        self.claimed_from = seq
+        backlog = self._backlog
+        while len(backlog) and (seq is None or backlog.first_stop <= seq):
+            first, stop, _, _ = backlog.pop_first()
+            self.discarded += stop - first
+        self._trim()
+
+    def _trim(self) -> None:
+        ring = self._ring
+        while ring.bytes > self.ring_bytes_max and len(ring) > 1:
+            if self.hold and self._is_claimed(ring.first_stop):
+                return
+            self._let_go(*ring.pop_first())
+
+    def _is_claimed(self, stop: int) -> bool:
+        return self.claimed_from is not None and self.claimed_from < stop
+
+    def _let_go(self, first: int, stop: int, frame: Data, end: int) -> None:
+        claimed = self._is_claimed(stop)
+        if claimed and self._backlog.bytes + len(frame) <= self.backlog_bytes_max:
+            self._backlog.append(first, stop, frame, end)
+            return
+        self.discarded += stop - first
+        if claimed:
+            self.discarded_claimed += stop - max(first, self.claimed_from or 0)
+
+    def bytes_since(self, seq: int) -> int:
+        """Bytes appended from the frame that holds `seq` on."""
+        before = self._backlog.end_before(seq)
+        if before is None:
+            before = self._ring.end_before(seq)
+        return 0 if before is None else self.total_bytes - before
+
+    def find(
+        self, ranges: Iterable[Range], *, stop: int, bytes_max: int
+    ) -> tuple[list[Data], list[Range], bool]:
+        """Frames for the ranges, each once, ranges that are gone, and whether that is all.
+
+        `stop` is the number that the next event will get: nothing from there on is gone, it is
+        yet to come.  At least one frame is given if there is one, however large.
+        """
+        frames: list[Data] = []
+        gone = RangeSet()
+        size = sent_stop = 0
+        for first, last in RangeSet(ranges):  # in order, whatever a peer asked for
+            last = min(last, stop)
+            at = first
+            for start, end, data in self._held(first, last):
+                if start > at:
+                    gone.add(at, start)
+                if end > sent_stop:
+                    if size and size + len(data) > bytes_max:
+                        return frames, list(gone), False
+                    frames.append(data)
+                    size += len(data)
+                    sent_stop = end
+                at = end
+            if at < last:
+                gone.add(at, last)
+        return frames, list(gone), True
+
+    def _held(self, first: int, stop: int) -> Iterable[tuple[int, int, Data]]:
+        yield from self._backlog.overlapping(first, stop)
+        yield from self._ring.overlapping(first, stop)

@@ -1,0 +1,226 @@
+"""The sending half of a stream: numbers, the open frame, what is kept, and who claims it.
+
+Events are added to the open frame; `seal` closes it, numbers it for good and keeps it in the
+retransmit buffer.  Subscribers are admitted, report, ask for repair; the answers come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from meshmsg._frame import FRAME_EVENTS_MAX, Frame, FrameBuilder, Heartbeat, encode_frame
+from meshmsg.recovery.flow_control import Claim, FlowControl
+from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+
+Range = tuple[int, int]
+#: Fixed cost of an event in a frame beside its payload: offset, time, topic index.
+EVENT_OVERHEAD_BYTES = 14
+
+
+@dataclass(frozen=True, slots=True)
+class SenderPolicy:
+    """What a sender needs to know of its stream's configuration."""
+
+    overflow: str
+    buffer_bytes: int
+    window_bytes: int
+    evict_after_s: float | None
+    frame_bytes: int
+    heartbeat_min_s: float
+    heartbeat_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer to a subscription: what there is and where it starts."""
+
+    epoch: int
+    origin: int
+    first: int
+    next: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAnswer:
+    """Frames to send again, ranges that are gone and why."""
+
+    frames: list[bytes]
+    gone: list[Range]
+    reason: str
+
+
+class StreamSender:
+    """Numbers, keeps and resends the events of one stream in one epoch."""
+
+    def __init__(
+        self, stream: str, wire_id: int, epoch: int, policy: SenderPolicy, *, origin: int = 0
+    ) -> None:
+        self.stream = stream
+        self.wire_id = wire_id
+        self.epoch = epoch
+        self.origin = origin
+        self.policy = policy
+        self.sealed = origin  #: events before this number are in sealed frames
+        self.frames = 0
+        self.published_bytes = 0
+        self._builder = FrameBuilder()
+        self.add = self._builder.add  #: append to the open frame; see `FrameBuilder.add`
+        self.annotate = self._builder.annotate
+        slack = policy.frame_bytes * 2
+        window = {"block": min(policy.window_bytes, policy.buffer_bytes)}.get(
+            policy.overflow, policy.buffer_bytes if policy.overflow == "buffer" else None
+        )
+        backlog = policy.buffer_bytes if policy.overflow == "drop_newest" else 0
+        hold = window is not None
+        self.buffer = RetransmitBuffer(policy.buffer_bytes + slack, backlog, hold=hold)
+        self.flow = FlowControl(self.buffer, window, policy.evict_after_s)
+        self.events_per_frame = max(1, min(FRAME_EVENTS_MAX, policy.frame_bytes // 16))
+        self._beat_due = NEVER
+        self._beat_wait_s = policy.heartbeat_min_s
+
+    # --- publishing ---
+
+    @property
+    def next(self) -> int:
+        """The number that the next event gets."""
+        return self.sealed + len(self._builder)
+
+    @property
+    def open_events(self) -> int:
+        """Events in the open frame."""
+        return len(self._builder)
+
+    def is_full(self, events: int) -> bool:
+        """Whether the open frame, holding this many events, should be sealed now."""
+        size = self._builder.size + events * EVENT_OVERHEAD_BYTES
+        return size >= self.policy.frame_bytes or events >= self.events_per_frame
+
+    def seal(self, *, now: float) -> bytes | None:
+        """Close the open frame; returns its bytes, `None` if it is empty."""
+        count = len(self._builder)
+        if not count:
+            return None
+        frame = self._builder.seal(self.wire_id, self.epoch, self.sealed)
+        self._keep(frame, count, now)
+        return frame
+
+    def seal_run(
+        self,
+        topic: str,
+        payloads: Sequence[bytes],
+        time_ns: int,
+        *,
+        raw: bool | bytes,
+        keys: Mapping[int, str] | None = None,
+        headers: Mapping[int, bytes] | None = None,
+        now: float,
+    ) -> bytes:
+        """Make a frame of many events of one topic; the open frame must be empty."""
+        assert not len(self._builder), "seal the open frame first"
+        frame = encode_frame(
+            self.wire_id,
+            self.epoch,
+            self.sealed,
+            topic,
+            payloads,
+            time_ns,
+            raw=raw,
+            keys=keys,
+            headers=headers,
+        )
+        self._keep(frame, len(payloads), now)
+        return frame
+
+    def _keep(self, frame: bytes, count: int, now: float) -> None:
+        first = self.sealed
+        self.sealed = first + count
+        self.frames += 1
+        self.published_bytes += len(frame)
+        self.buffer.append(first, self.sealed, frame)
+        self._beat_wait_s = self.policy.heartbeat_min_s
+        self._beat_due = now + self._beat_wait_s
+
+    # --- heartbeats ---
+
+    def heartbeat_due(self) -> float:
+        """When the next heartbeat is due."""
+        return self._beat_due
+
+    def heartbeat(self, *, now: float) -> Heartbeat:
+        """What is available; the next one comes twice as late unless there is data."""
+        self._beat_wait_s = min(self._beat_wait_s * 2, self.policy.heartbeat_max_s)
+        self._beat_due = now + self._beat_wait_s
+        return self.tail()
+
+    def tail(self) -> Heartbeat:
+        """What is available now."""
+        return Heartbeat(self.wire_id, self.epoch, self.first_available, self.sealed)
+
+    @property
+    def first_available(self) -> int:
+        """The oldest event that can still be asked for."""
+        first = self.buffer.first
+        return self.sealed if first is None else first
+
+    # --- subscribers ---
+
+    def admit(
+        self,
+        sub: int,
+        label: str,
+        patterns: Iterable[str],
+        kind: str,
+        value: int,
+        epoch: int,
+        *,
+        now: float,
+    ) -> Admission:
+        """Take a subscriber; `kind` says where it starts (see docs/wire-format.md)."""
+        known = self.flow.claims.get(sub)
+        start = known.start if known else self._start(kind, value, epoch)
+        self.flow.admit(sub, label, start, patterns, now=now)
+        if self._beat_due == NEVER:
+            self._beat_due = now + self._beat_wait_s
+        return Admission(self.epoch, self.origin, self.first_available, self.sealed, start)
+
+    def _start(self, kind: str, value: int, epoch: int) -> int:
+        if kind == "earliest":
+            return self.first_available
+        if kind == "last":
+            return max(self.first_available, self.next - value)
+        if kind == "time":
+            return self._first_at(value)
+        if kind == "resume":
+            # Of an epoch that is not ours the subscriber has nothing: it gets all of this one.
+            return min(max(value, self.origin), self.next) if epoch == self.epoch else self.origin
+        return self.origin if kind == "origin" else self.next
+
+    def _first_at(self, time_ns: int) -> int:
+        """The first event at or after a time, as far as it is kept."""
+        found, _, _ = self.buffer.find(
+            [(self.first_available, self.sealed)], stop=self.sealed, bytes_max=1 << 62
+        )
+        for data in found:
+            frame = Frame(data)
+            index = frame.first_at(time_ns)
+            if index < frame.count:
+                return frame.first + index
+        return self.sealed + self._builder.first_at(time_ns)
+
+    def repair(self, sub: int, epoch: int, ranges: Iterable[Range], bytes_max: int) -> RepairAnswer:
+        """Answer a repair request."""
+        asked = [(first, stop) for first, stop in ranges if first < stop]
+        if epoch != self.epoch:
+            return RepairAnswer([], asked, "gone")
+        claim = self.flow.claims.get(sub)
+        frames, gone, _ = self.buffer.find(asked, stop=self.sealed, bytes_max=bytes_max)
+        if claim is not None:
+            claim.repaired += len(frames)
+            claim.gone += sum(stop - first for first, stop in gone)
+        return RepairAnswer(frames, gone, self._gone_reason(claim))
+
+    def _gone_reason(self, claim: Claim | None) -> str:
+        return "evicted" if claim is not None and claim.evicted else "overflow"

@@ -1,0 +1,11 @@
+"""How bytes travel between peers: every socket is opened in this room.
+
+Belongs here: ZeroMQ fan-out and work queues, UDP multicast, the control channel, the in-memory
+transport with its seeded losses, and discovery. A transport reads, feeds a core, drains it, sends,
+and sets the next timer.
+
+Does not belong here: decisions. What counts as lost, what is kept, what is sent again and who gets
+it are for `meshmsg.recovery` to say; what the user sees is for the peer. Imports reach down to
+`meshmsg.recovery` and the pure modules of `meshmsg`; nothing here knows the peer or the command
+line. tests/test_rooms.py holds this room to it.
+"""

@@ -1,0 +1,84 @@
+"""The control channel: ROUTER on the side that is dialled, DEALER on the side that dials.
+
+A message is one part, or two where a frame goes along.  Sockets only: what is said and what it
+means is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from meshmsg.transports.zmq_base import Context, Monitor, bind
+
+QUEUE_MESSAGES = 4096
+
+
+class ControlServer:
+    """Listens for the control messages of those who dial."""
+
+    def __init__(self, context: Context) -> None:
+        self._socket = context.socket(zmq.ROUTER, queue=QUEUE_MESSAGES)
+        self.pollable = self._socket
+        self.addresses: list[str] = []
+
+    def bind(self, address: str) -> str:
+        """Listen; returns the real address."""
+        real = bind(self._socket, address)
+        self.addresses.append(real)
+        return real
+
+    def recv(self) -> tuple[bytes, str, list[bytes]] | None:
+        """Who (a routing id), from which host, what; `None` when there is nothing now."""
+        try:
+            parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        try:
+            host = str(parts[-1].get("Peer-Address"))
+        except zmq.ZMQError:
+            host = ""
+        return bytes(parts[0].buffer), host, [bytes(part.buffer) for part in parts[1:]]
+
+    def send(self, to: bytes, parts: list[bytes]) -> bool:
+        """`False` if nobody is there or its queue is full: the other side will ask again."""
+        try:
+            self._socket.send_multipart([to, *parts], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def close(self, linger_s: float) -> None:
+        """Close; what is queued has `linger_s` to leave."""
+        self._socket.close(linger=int(linger_s * 1000))
+
+
+class ControlClient:
+    """One dialled connection; ZeroMQ redials by itself, the monitor tells of it."""
+
+    def __init__(self, context: Context, address: str) -> None:
+        self._socket = context.socket(zmq.DEALER, queue=QUEUE_MESSAGES, ipv6="[" in address)
+        # What cannot be sent now is not kept for a later connection: it would be stale.
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self.pollable = self._socket
+        self.monitor = Monitor(self._socket)
+        self._socket.connect(address)
+
+    def recv(self) -> list[bytes] | None:
+        """The next message's parts, or `None` when there is none now."""
+        try:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def send(self, parts: list[bytes]) -> bool:
+        """`False` if there is no connection now."""
+        try:
+            self._socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Close."""
+        self.monitor.close()
+        self._socket.close(linger=int(linger_s * 1000))

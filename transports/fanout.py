@@ -1,0 +1,115 @@
+"""Fan-out over ZeroMQ PUB/SUB: frames and heartbeats from a publisher to all its subscribers.
+
+The first eight bytes of a message are the stream's id, which is what ZeroMQ filters by.  A
+subscription also subscribes to a token of its own: seen on the XPUB socket, it proves that the
+pipe is there and that all its stream prefixes are in force; seen to go, that the pipe has gone.
+
+Neither class has a lock: whoever calls holds the one that guards the socket.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import zmq
+
+from meshmsg.transports.wakeup import Wakeup
+from meshmsg.transports.zmq_base import Context, bind, companion
+
+TOKENS_PER_DRAIN_MAX = 10_000
+
+
+class FanoutServer:
+    """The publisher's XPUB socket."""
+
+    def __init__(self, context: Context, queue_frames: int) -> None:
+        self._socket = context.socket(zmq.XPUB, queue=queue_frames)
+        self.fd: int = self._socket.getsockopt(zmq.FD)
+        self.pollable = self.fd
+        self.addresses: list[tuple[str, str]] = []
+        self.counters: Counter[str] = Counter()
+        #: A test or a demo may lose messages here: called with each, true means dropped.
+        self.fault: Callable[[bytes], bool] | None = None
+        self._send = self._socket.send
+
+    def bind(self, control_address: str) -> None:
+        """Listen beside a control address."""
+        real = bind(self._socket, companion(control_address))
+        self.addresses.append((control_address, real))
+
+    def send(self, message: bytes) -> None:
+        """To everyone who subscribed; never waits: a full pipe loses it and the loss is found."""
+        if self.fault is not None and self.fault(message):
+            self.counters["injected_drops"] += 1
+            return
+        self._send(message, zmq.NOBLOCK)
+
+    def drain(self) -> list[tuple[bool, bytes]]:
+        """Subscriptions (`True`) and their ends (`False`) seen since the last call."""
+        seen: list[tuple[bool, bytes]] = []
+        while len(seen) < TOKENS_PER_DRAIN_MAX:
+            try:
+                message = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            if message[:1] in (b"\0", b"\1"):
+                seen.append((message[:1] == b"\1", message[1:]))
+            else:
+                self.counters["bad_upstream"] += 1
+        return seen
+
+    def close(self, linger_s: float) -> None:
+        """Close; what is queued has `linger_s` to leave."""
+        self._socket.close(linger=int(linger_s * 1000))
+
+
+class FanoutClient:
+    """The SUB socket of one subscription, connected to any number of publishers."""
+
+    def __init__(self, context: Context, queue_frames: int) -> None:
+        self._socket = context.socket(zmq.SUB, queue=queue_frames)
+        self._connected: set[str] = set()
+        self._recv = self._socket.recv
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self.wakeup = Wakeup()
+        self._poller.register(self.wakeup.fd, zmq.POLLIN)
+        self.fd: int = self._socket.getsockopt(zmq.FD)
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Take messages that start with the prefix."""
+        self._socket.setsockopt(zmq.SUBSCRIBE, prefix)
+
+    def connect(self, address: str) -> None:
+        """Connect to a publisher; a second call for the same address does nothing."""
+        if address in self._connected:
+            return
+        if "[" in address:
+            self._socket.setsockopt(zmq.IPV6, 1)
+        self._socket.connect(address)
+        self._connected.add(address)
+
+    def disconnect(self, address: str) -> None:
+        """Leave a publisher; what it sent before can still be read."""
+        if address in self._connected:
+            self._connected.discard(address)
+            self._socket.disconnect(address)
+
+    def recv(self) -> bytes | None:
+        """The next message, or `None` when there is none now."""
+        try:
+            return self._recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Until there is a message, a wake-up call, or the time is up."""
+        ready = self._poller.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000)
+        if len(ready) > 1 or (ready and ready[0][0] == self.wakeup.fd):
+            self.wakeup.clear()
+
+    def close(self) -> None:
+        """Close at once."""
+        self._socket.close(linger=0)
+        self.wakeup.close()
