@@ -5,6 +5,7 @@
 ...     position = peer.publish("greetings.world", {"text": "hi"})
 """
 
+from meshmsg._async_peer import AsyncPeer, AsyncSubscription
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec
 from meshmsg._config import PeerConfig, Stream, Tuning
@@ -28,3 +29,36 @@ from meshmsg._peer import VERSION as __version__
 from meshmsg._peer import Peer
 from meshmsg._subscription import Subscription
 from meshmsg.recovery.ledger import Ledger, LedgerRow
+
+__all__ = [
+    "AsyncPeer",
+    "AsyncSubscription",
+    "Batch",
+    "BindError",
+    "ClosedError",
+    "Codec",
+    "ConfigError",
+    "Event",
+    "EventTooLarge",
+    "EventsLost",
+    "JsonCodec",
+    "Ledger",
+    "LedgerRow",
+    "Loss",
+    "MeshError",
+    "MsgpackCodec",
+    "NoStream",
+    "PayloadError",
+    "Peer",
+    "PeerConfig",
+    "PeerRefused",
+    "Position",
+    "ProtocolError",
+    "PublishTimeout",
+    "Stream",
+    "Subscription",
+    "TopicError",
+    "Tuning",
+    "WaitTimeout",
+    "__version__",
+]

@@ -172,7 +172,8 @@ class Batch:
         if self.keep is not None:
             import pyarrow as pa
 
-            return table.take(pa.array(array("q", self.keep)))
+            # The type is said, because an empty list has none.
+            return table.take(pa.array(self.keep, pa.int64()))
         return table.slice(self.lo, self.hi - self.lo)
 
 

@@ -8,6 +8,7 @@ datetimes and `msgspec.Struct`s as well.  A codec of one's own needs `name`, `en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import isclass
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -75,7 +76,7 @@ def codec_for(given: str | Codec, *, type: Any = Any, field: str = "codec") -> C
         if maker is None:
             raise ConfigError(field, f"{given!r} is not one of {', '.join(CODEC_NAMES)}")
         return maker(type)
-    if isinstance(given, type):
+    if isclass(given):
         raise ConfigError(field, f"{given.__name__} is a class: write {given.__name__}()")
     if not isinstance(given, Codec):
         raise ConfigError(field, "must be a codec name or an object with name, encode and decode")

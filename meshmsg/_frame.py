@@ -245,58 +245,74 @@ def encode_frame(
 
 
 class FrameBuilder:
-    """The open frame of a stream: `add` appends, `seal` encodes and empties it."""
+    """The open frame of a stream, as columns that grow; `seal` encodes and empties it.
 
-    __slots__ = ("_headers", "_keys", "_mixed", "_payloads", "_raw", "_times", "_topics", "size")
+    `add_topic`, `add_payload` and `add_time` are the bare `append` of their columns, for the one
+    place that is paid for each event; all three are called for an event, then `len` counts it.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_keys",
+        "_mixed",
+        "_payloads",
+        "_times",
+        "_topics",
+        "add_payload",
+        "add_time",
+        "add_topic",
+        "raw",
+    )
 
     def __init__(self) -> None:
-        self.size = 0  #: payload bytes so far
         self._topics: list[str] = []
         self._payloads: list[bytes] = []
         self._times: list[int] = []
-        self._raw = True
-        self._mixed: bytearray | None = None
         self._keys: dict[int, str] = {}
         self._headers: dict[int, bytes] = {}
+        self._mixed: bytearray | None = None
+        self.raw = True  #: what the payloads so far are; see `note_encoding`
+        self.add_topic = self._topics.append
+        self.add_payload = self._payloads.append
+        self.add_time = self._times.append
 
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def add(self, topic: str, payload: bytes, raw: bool, time_ns: int) -> int:
-        """Append an event; returns how many the open frame holds now."""
-        payloads = self._payloads
-        if raw is not self._raw or self._mixed is not None:
-            self._note_encoding(raw)
-        payloads.append(payload)
-        self._topics.append(topic)
-        self._times.append(time_ns)
-        self.size += len(payload)
-        return len(payloads)
+    def add(self, topic: str, payload: bytes, time_ns: int, *, raw: bool = True) -> None:
+        """Append an event."""
+        if raw is not self.raw:
+            self.note_encoding(raw)
+        self.add_topic(topic)
+        self.add_payload(payload)
+        self.add_time(time_ns)
 
     def annotate(self, key: str | None, headers: bytes | None) -> None:
         """Give the event just added a key, headers or both."""
         index = len(self._payloads) - 1
         if key is not None:
             self._keys[index] = key
-            self.size += len(key)
         if headers is not None:
             self._headers[index] = headers
-            self.size += len(headers)
 
     def first_at(self, time_ns: int) -> int:
         """Index of the first event at or after a time; the number of events if there is none."""
         return next((i for i, t in enumerate(self._times) if t >= time_ns), len(self._times))
 
-    def _note_encoding(self, raw: bool) -> None:
-        if not self._payloads:
-            self._raw = raw
-            return
-        if self._mixed is None:
-            self._mixed = bytearray([self._raw]) * len(self._payloads)
-        self._mixed.append(raw)
+    def note_encoding(self, raw: bool) -> None:
+        """Before adding a payload of the other kind: from here on payloads are `raw` or not."""
+        if self._payloads:
+            if self._mixed is None:
+                self._mixed = bytearray()
+            self._mixed += bytes([self.raw]) * (len(self._payloads) - len(self._mixed))
+        self.raw = raw
 
     def seal(self, stream: int, epoch: int, first: int) -> bytes:
         """The frame's bytes; the builder is empty afterwards."""
+        raw: bool | bytes = self.raw
+        if self._mixed is not None:
+            raw = bytes(self._mixed) + bytes([raw]) * (len(self._payloads) - len(self._mixed))
+            self._mixed = None
         frame = encode_frame(
             stream,
             epoch,
@@ -304,13 +320,12 @@ class FrameBuilder:
             self._topics,
             self._payloads,
             self._times,
-            raw=self._raw if self._mixed is None else bytes(self._mixed),
+            raw=raw,
             keys=self._keys,
             headers=self._headers,
         )
-        raw = self._raw
-        FrameBuilder.__init__(self)
-        self._raw = raw  # the next event is most likely of the same kind
+        for column in (self._topics, self._payloads, self._times, self._keys, self._headers):
+            column.clear()  # type: ignore[attr-defined]
         return frame
 
 

@@ -238,8 +238,8 @@ class Intake:
             return
         if self.lock.acquire(blocking=False):
             try:
-                if not self.closed:
-                    self.pump(now, read_ahead=True)
+                if not self.closed and self.pump(now, read_ahead=True):
+                    self.wake()  # an event loop may be waiting for what was just read
             finally:
                 self.lock.release()
 

@@ -169,6 +169,12 @@ class Peer(PeerBase):
         """A peer as a `mesh.toml` describes it.  Raises `ConfigError`."""
         return cls(**config_arguments(load_toml(path)))
 
+    def _start(self) -> None:
+        super()._start()
+        if type(self).publish is Peer.publish:
+            # One call less an event, which is a tenth of what it costs.
+            self.publish = self._open_node().publisher.publish  # type: ignore[method-assign,assignment]
+
     def __enter__(self) -> Peer:
         self._start()
         return self
@@ -190,6 +196,7 @@ class Peer(PeerBase):
     def close(self, timeout: float | None = None) -> None:
         """Hand over what was published, say good-bye, free everything.  Safe to call again."""
         wait = self.config.tuning.close_timeout_s if timeout is None else timeout
+        self.__dict__.pop("publish", None)
         self._shut(time.monotonic() + wait)
 
     def publish(
@@ -209,7 +216,7 @@ class Peer(PeerBase):
         node = self._node
         if node is None:
             node = self._open_node()
-        return node.publisher.publish(topic, data, key, headers, timeout)  # type: ignore[return-value]
+        return node.publisher.publish(topic, data, key=key, headers=headers, timeout=timeout)  # type: ignore[return-value]
 
     def publish_many(
         self,

@@ -5,8 +5,8 @@ and the socket together, so an event is numbered and sent in one order whichever
 
 Natural batching: an event that finds its stream idle is sent at once by the caller's own thread
 (a hand-over to another thread costs more than everything else).  Events that follow within
-`HOT_NS` gather in the open frame, which leaves when it is full, when it is `HOT_NS` old and another
-event comes, or when the I/O thread finds it.
+`HOT_NS` gather in the open frame.  It leaves when it is full, when it is due and another event
+comes, or when the I/O thread finds it, whichever is first: nothing waits for a timer when idle.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import time_ns
 from typing import Any
 
 from meshmsg._codecs import Codec, codec_for, encode_payload
@@ -49,7 +50,15 @@ from meshmsg.transports.fanout import FanoutServer
 log = logging.getLogger("meshmsg.peer")
 
 #: A stream that sent nothing for this long is idle, and the caller sends the next event itself.
-HOT_NS = 150_000
+HOT_NS = 100_000
+#: An open frame that gathered more events than this in that time goes on filling ...
+DENSE_EVENTS = 8
+#: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
+HOT_MAX_NS = 1_000_000
+#: How often the I/O thread looks at frames that are filling.
+FILLING_S = 0.002
+#: What an event costs in a frame beside its payload: offset, time, topic index.
+EVENT_COST = 14
 ROUTES_MAX = 100_000
 TOKENS_MAX = 100_000
 FINISHED_MAX = 1000
@@ -62,16 +71,24 @@ class Outlet:
     """One stream on its way out: its core, and what the hot path needs at hand."""
 
     __slots__ = (
-        "add",
+        "add_payload",
+        "add_time",
+        "add_topic",
+        "builder",
         "codec",
         "config",
+        "dirty",
+        "due_ns",
         "epoch",
         "event_bytes_max",
-        "events_max",
         "gate_waiters",
         "gated",
+        "next",
+        "raw",
+        "seen",
         "sender",
         "sent_ns",
+        "size",
         "size_max",
         "stream",
     )
@@ -91,13 +108,21 @@ class Outlet:
         self.epoch = epoch
         self.codec: Codec = codec_for(config.codec)
         self.sender = StreamSender(stream, wire_id, epoch, policy)
-        self.add = self.sender.add
+        self.builder = self.sender.builder
+        self.add_topic = self.builder.add_topic
+        self.add_payload = self.builder.add_payload
+        self.add_time = self.builder.add_time
         self.event_bytes_max = int(config.event_bytes_max)
-        self.events_max = self.sender.events_per_frame
         self.size_max = tuning.frame_bytes
-        self.gated = False
+        self.size = 0  #: payload bytes in the open frame
+        self.next = self.sender.next  #: the number that the next event gets
+        self.raw = self.builder.raw  #: what the payloads of the open frame are
+        self.seen = -1  #: `next` when the I/O thread last looked
+        self.dirty = False  #: the I/O thread knows of the open frame
+        self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
-        self.sent_ns = 0
+        self.sent_ns = 0  #: when the last frame left
+        self.due_ns = 0  #: an event after this time sends the open frame
 
     def info(self) -> StreamInfo:
         """How the stream is announced."""
@@ -135,12 +160,16 @@ class PublisherSide:
         self._tuning = config.tuning
         self._epoch = epoch
         self._wake = wake
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
+        self._is_owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self._changed = threading.Condition(self._lock)
         self._outlets: dict[str, Outlet] = {}
         self._routes: dict[str, Outlet] = {}
         self._dirty: list[Outlet] = []
         self._awake = False
+        self._tick_due = 0.0
         self._closed = False
         self._fanout: FanoutServer | None = None
         self._subs: dict[int, RemoteSubscription] = {}
@@ -150,8 +179,6 @@ class PublisherSide:
         self._send_control: Send = lambda to, parts: False
         self.announce: Callable[[], None] = lambda: None
         self.counters: Counter[str] = Counter()
-        self._acquire = self._lock.acquire
-        self._release = self._lock.release
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
         """Take the sockets into use."""
@@ -173,6 +200,7 @@ class PublisherSide:
         self,
         topic: str,
         data: Any,
+        *,
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         timeout: float | None = None,
@@ -181,39 +209,66 @@ class PublisherSide:
         """Number an event and send it, or leave it in the open frame.
 
         With `on_gate`, a blocked stream gives `None` at once and calls back when it opens.
+        Every call and attribute here is paid once an event: measure before adding one.
         """
         outlet = self._routes.get(topic)
         if outlet is None:
             outlet = self._route(topic)
-        if data.__class__ is bytes:
-            payload: bytes = data
-            raw = True
-        else:
-            payload, raw = self._encode(outlet, data)
-        if len(payload) > outlet.event_bytes_max:
-            raise EventTooLarge(topic, len(payload), outlet.event_bytes_max)
-        noted = key is not None or headers is not None
-        packed = _check_notes(key, headers) if noted else None
-        self._acquire()
+        raw = data.__class__ is bytes
+        if not raw:
+            data, raw = self._encode(outlet, data)
+        size = len(data)
+        if size > outlet.event_bytes_max:
+            raise EventTooLarge(topic, size, outlet.event_bytes_max)
+        notes = None
+        if key is not None or headers is not None:
+            notes = (key, _check_notes(key, headers))
         try:
-            if (outlet.gated or self._closed) and not self._pass(outlet, timeout, on_gate):
+            self._acquire()
+            if outlet.gated and not self._pass(outlet, timeout, on_gate):
+                self._release()
                 return None
-            now_ns = time.time_ns()
-            count = outlet.add(topic, payload, raw, now_ns)
-            if noted:
-                outlet.sender.annotate(key, packed)
-            sender = outlet.sender
-            seq = sender.sealed + count - 1
-            if now_ns - outlet.sent_ns > HOT_NS or sender.is_full(count):
-                self._send_open(outlet, now_ns)
-            elif count == 1:
-                self._dirty.append(outlet)
-                if not self._awake:
-                    self._awake = True
-                    self._wake()
-        finally:
+            now_ns = time_ns()
+            if raw is not outlet.raw:
+                outlet.raw = raw
+                outlet.builder.note_encoding(raw)
+            outlet.add_topic(topic)
+            outlet.add_payload(data)
+            outlet.add_time(now_ns)
+            seq = outlet.next
+            outlet.next = seq + 1
+            outlet.size = size = outlet.size + size + EVENT_COST
+            if notes is not None:
+                outlet.builder.annotate(*notes)
+            if now_ns > outlet.due_ns or size > outlet.size_max:
+                self._on_due(outlet, now_ns)
+            elif not outlet.dirty:
+                self._mark_dirty(outlet)
             self._release()
+        except BaseException:
+            # Half the price of `with`.  Ctrl-C may come between any two steps, before the lock is
+            # taken or after it is given back, so only its owner may release it: hence an RLock.
+            if self._is_owned():
+                self._release()
+            raise
         return Position(outlet.stream, outlet.epoch, seq)
+
+    def _on_due(self, outlet: Outlet, now_ns: int) -> None:
+        """The stream was idle or the open frame is due: send it, unless it fills quickly."""
+        waited_ns = now_ns - outlet.sent_ns
+        dense = outlet.sender.open_events > DENSE_EVENTS and 0 <= waited_ns < HOT_MAX_NS
+        if dense and outlet.size <= outlet.size_max:
+            outlet.due_ns = outlet.sent_ns + HOT_MAX_NS
+        else:
+            self._send_open(outlet)
+
+    def _mark_dirty(self, outlet: Outlet) -> None:
+        """The open frame waits for the next event or for the I/O thread, whichever is first."""
+        outlet.dirty = True
+        self._dirty.append(outlet)
+        if not self._awake:
+            self._awake = True
+            self._wake()
 
     def publish_runs(
         self,
@@ -255,15 +310,13 @@ class PublisherSide:
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
         """Send one run as one frame; like `publish` where the stream is blocked."""
-        self._acquire()
-        try:
-            if (outlet.gated or self._closed) and not self._pass(outlet, timeout, on_gate):
+        with self._lock:
+            if outlet.gated and not self._pass(outlet, timeout, on_gate):
                 return None
-            now_ns = time.time_ns()
+            now_ns = time_ns()
             sender = outlet.sender
             if sender.open_events:
-                self._send_open(outlet, now_ns)
-            first = sender.sealed
+                self._send_open(outlet)
             frame = sender.seal_run(
                 topic,
                 run.payloads,
@@ -273,10 +326,9 @@ class PublisherSide:
                 headers=run.headers,
                 now=time.monotonic(),
             )
-            self._send_frame(outlet, frame, now_ns)
-        finally:
-            self._release()
-        return Position(outlet.stream, outlet.epoch, first + len(run.payloads) - 1)
+            self._send_frame(outlet, frame)
+            last = sender.sealed - 1
+        return Position(outlet.stream, outlet.epoch, last)
 
     def _route(self, topic: str) -> Outlet:
         check_topic(topic)
@@ -341,12 +393,13 @@ class PublisherSide:
             raise ClosedError("the peer was closed while the stream was blocked")
         return True
 
-    def _send_open(self, outlet: Outlet, now_ns: int) -> None:
+    def _send_open(self, outlet: Outlet) -> None:
+        outlet.size = 0
         frame = outlet.sender.seal(now=time.monotonic())
         if frame is not None:
-            self._send_frame(outlet, frame, now_ns)
+            self._send_frame(outlet, frame)
 
-    def _send_frame(self, outlet: Outlet, frame: bytes, now_ns: int) -> None:
+    def _send_frame(self, outlet: Outlet, frame: bytes) -> None:
         fanout = self._fanout
         if fanout is None:
             raise ClosedError("the peer is not open: use it in a with block")
@@ -356,12 +409,20 @@ class PublisherSide:
             self.counters["announced_frames"] += 1
         else:
             fanout.send(frame)
-        outlet.sent_ns = now_ns
+        outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
+        outlet.due_ns = now_ns + HOT_NS
+        outlet.next = outlet.sender.sealed
         if outlet.sender.flow.is_shut():
             outlet.gated = True
             self._wake()
 
     # --- waiting: any thread ---
+
+    def blockers(self, topic: str) -> tuple[str, list[str]]:
+        """The stream of a topic and the subscribers that block it."""
+        with self._lock:
+            outlet = self._routes[topic]
+            return outlet.stream, [claim.label for claim in outlet.sender.flow.blockers()]
 
     def wait_for_subscribers(self, topic: str, count: int, timeout: float | None) -> int:
         """How many subscribers take the topic, once there are `count` or the time is up."""
@@ -389,7 +450,7 @@ class PublisherSide:
         with self._changed:
             targets = []
             for outlet in self._outlets.values():
-                self._send_open(outlet, time.time_ns())
+                self._send_open(outlet)
                 if outlet.config.overflow in words:
                     targets.append((outlet, outlet.sender.sealed))
             while True:
@@ -418,12 +479,14 @@ class PublisherSide:
         """Send what is open, heartbeats that are due, evict; returns when to come again."""
         fanout = self._fanout
         assert fanout is not None
+        if now < self._tick_due and self._all_filling():
+            return now + FILLING_S
         with self._changed:
             if self._dirty:
                 dirty, self._dirty = self._dirty, []
-                now_ns = time.time_ns()
                 for outlet in dirty:
-                    self._send_open(outlet, now_ns)
+                    outlet.dirty = False
+                    self._send_open(outlet)
             else:
                 self._awake = False
             due = now + 0.2
@@ -439,8 +502,20 @@ class PublisherSide:
                     self._open_gate(outlet)
             self._drain_tokens(now)
             self._forget_detached(now)
+            self._tick_due = due
             # While events come in quick succession the thread looks again soon, without being called.
-            return min(due, now + 0.001) if self._awake else due
+            return min(due, now + FILLING_S) if self._awake else due
+
+    def _all_filling(self) -> bool:
+        """Whether every open frame fills quickly by itself: then its publisher sends it in time.
+
+        Without the lock, which would hold up just those who publish most.
+        """
+        filling = bool(self._dirty)
+        for outlet in self._dirty:
+            at, outlet.seen = outlet.seen, outlet.next
+            filling &= at != outlet.next and outlet.sender.open_events > DENSE_EVENTS
+        return filling
 
     def _evict(self, outlet: Outlet, claim: Claim, now: float) -> None:
         waited = outlet.config.evict_after
@@ -452,7 +527,7 @@ class PublisherSide:
             self._post(remote.link, Evicted(claim.sub, outlet.stream, f"you {reason}"))
 
     def _open_gate(self, outlet: Outlet) -> None:
-        if outlet.gated and not outlet.sender.flow.is_shut():
+        if outlet.gated and not self._closed and not outlet.sender.flow.is_shut():
             outlet.gated = False
             for claim in outlet.sender.flow.claims.values():
                 claim.blocked_since = None
@@ -678,6 +753,7 @@ class PublisherSide:
         with self._changed:
             self._closed = True
             for outlet in self._outlets.values():
+                outlet.gated = True
                 waiters, outlet.gate_waiters = outlet.gate_waiters, []
                 for waiter in waiters:
                     waiter()

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,32 @@ class SubscriptionBase:
         else:
             log.warning("%s", loss)
 
+    def _gather(self, first: Event, max: int) -> list[Event]:
+        """An event and those that are ready behind it."""
+        events = [first]
+        while len(events) < max:
+            events += islice(self._intake.iterator, max - len(events))
+            if len(events) < max and not self._unpack_ready():
+                break
+        return events
+
+    def _unpack_ready(self) -> bool:
+        """Go on to the next batch if there is one now; a loss waits for the next call."""
+        intake = self._intake
+        with intake.lock:
+            if intake.closed or intake.loss_is_next() or not intake.pump(time.monotonic()):
+                return False
+            batch = None if intake.loss_is_next() else intake.take()
+        if not isinstance(batch, Batch):
+            return False
+        intake.unpack(batch)
+        return True
+
+    def _check_refused(self) -> None:
+        refusal = self._node.refusal()
+        if refusal is not None:
+            raise refusal
+
     def _check_open(self) -> None:
         if self._intake.closed:
             raise ClosedError("the subscription is closed")
@@ -164,29 +191,7 @@ class Subscription(SubscriptionBase):
         if max < 1:
             raise ConfigError("max", f"{max!r} is not a number of events: at least 1")
         first = self.get(timeout)
-        if first is None:
-            return []
-        events = [first]
-        while len(events) < max:
-            event = next(self._intake.iterator, None)
-            if event is None:
-                if not self._unpack_ready():
-                    break
-                continue
-            events.append(event)
-        return events
-
-    def _unpack_ready(self) -> bool:
-        """Go on to the next batch if there is one now; a loss waits for the next call."""
-        intake = self._intake
-        with intake.lock:
-            if intake.closed or intake.loss_is_next() or not intake.pump(time.monotonic()):
-                return False
-            batch = None if intake.loss_is_next() else intake.take()
-        if not isinstance(batch, Batch):
-            return False
-        intake.unpack(batch)
-        return True
+        return [] if first is None else self._gather(first, max)
 
     def batches(self, timeout: float | None = None) -> Iterator[Batch]:
         """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
@@ -207,7 +212,7 @@ class Subscription(SubscriptionBase):
             self._check_refused()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeout(_no_publishers(self._node, self._publishers(), count, timeout))
+                raise WaitTimeout(no_publishers(self._node, self._publishers(), count, timeout))
             with intake.lock:
                 now = time.monotonic()
                 if not intake.closed and not intake.pump(now):
@@ -242,11 +247,6 @@ class Subscription(SubscriptionBase):
             else:
                 self._check_refused()
 
-    def _check_refused(self) -> None:
-        refusal = self._node.refusal()
-        if refusal is not None:
-            raise refusal
-
 
 def _acquire(intake: Intake, deadline: float | None) -> bool:
     if deadline is None:
@@ -254,7 +254,8 @@ def _acquire(intake: Intake, deadline: float | None) -> bool:
     return intake.lock.acquire(timeout=max(0.001, deadline - time.monotonic()))
 
 
-def _no_publishers(node: Node, have: int, count: int, timeout: float | None) -> str:
+def no_publishers(node: Node, have: int, count: int, timeout: float | None) -> str:
+    """What is known of the peers that were waited for."""
     links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
     return (
         f"{have} of {count} streams after {timeout:g} s "

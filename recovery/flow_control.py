@@ -89,7 +89,7 @@ class FlowControl:
         claim.consumed = max(claim.consumed, consumed)
         claim.delivered, claim.filtered, claim.lost = delivered, filtered, dict(lost)
         claim.reported = True
-        if claim.evicted and self._behind_bytes(claim) <= (self._window_bytes or 0):
+        if claim.evicted and self._has_caught_up(claim):
             claim.evicted = False
         self._settle(now)
         return claim
@@ -130,6 +130,13 @@ class FlowControl:
     def behind(self, stop: int) -> list[Claim]:
         """Subscribers in touch that have not received everything before `stop`."""
         return [c for c in self.claims.values() if c.received < stop and not c.evicted]
+
+    def _has_caught_up(self, claim: Claim) -> bool:
+        # What fell out of the buffer is not counted by `_behind_bytes`, and is still to be reported.
+        first = self._buffer.first
+        if first is not None and claim.consumed < first:
+            return False
+        return self._behind_bytes(claim) <= (self._window_bytes or 0)
 
     def _behind_bytes(self, claim: Claim) -> int:
         return self._buffer.bytes_since(claim.consumed)

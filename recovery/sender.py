@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from meshmsg._frame import FRAME_EVENTS_MAX, Frame, FrameBuilder, Heartbeat, encode_frame
+from meshmsg._frame import Frame, FrameBuilder, Heartbeat, encode_frame
 from meshmsg.recovery.flow_control import Claim, FlowControl
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
 
 Range = tuple[int, int]
-#: Fixed cost of an event in a frame beside its payload: offset, time, topic index.
-EVENT_OVERHEAD_BYTES = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,7 @@ class StreamSender:
         self.sealed = origin  #: events before this number are in sealed frames
         self.frames = 0
         self.published_bytes = 0
-        self._builder = FrameBuilder()
-        self.add = self._builder.add  #: append to the open frame; see `FrameBuilder.add`
-        self.annotate = self._builder.annotate
+        self.builder = FrameBuilder()  #: the open frame
         slack = policy.frame_bytes * 2
         window = {"block": min(policy.window_bytes, policy.buffer_bytes)}.get(
             policy.overflow, policy.buffer_bytes if policy.overflow == "buffer" else None
@@ -77,7 +73,6 @@ class StreamSender:
         hold = window is not None
         self.buffer = RetransmitBuffer(policy.buffer_bytes + slack, backlog, hold=hold)
         self.flow = FlowControl(self.buffer, window, policy.evict_after_s)
-        self.events_per_frame = max(1, min(FRAME_EVENTS_MAX, policy.frame_bytes // 16))
         self._beat_due = NEVER
         self._beat_wait_s = policy.heartbeat_min_s
 
@@ -86,24 +81,19 @@ class StreamSender:
     @property
     def next(self) -> int:
         """The number that the next event gets."""
-        return self.sealed + len(self._builder)
+        return self.sealed + len(self.builder)
 
     @property
     def open_events(self) -> int:
         """Events in the open frame."""
-        return len(self._builder)
-
-    def is_full(self, events: int) -> bool:
-        """Whether the open frame, holding this many events, should be sealed now."""
-        size = self._builder.size + events * EVENT_OVERHEAD_BYTES
-        return size >= self.policy.frame_bytes or events >= self.events_per_frame
+        return len(self.builder)
 
     def seal(self, *, now: float) -> bytes | None:
         """Close the open frame; returns its bytes, `None` if it is empty."""
-        count = len(self._builder)
+        count = len(self.builder)
         if not count:
             return None
-        frame = self._builder.seal(self.wire_id, self.epoch, self.sealed)
+        frame = self.builder.seal(self.wire_id, self.epoch, self.sealed)
         self._keep(frame, count, now)
         return frame
 
@@ -119,7 +109,7 @@ class StreamSender:
         now: float,
     ) -> bytes:
         """Make a frame of many events of one topic; the open frame must be empty."""
-        assert not len(self._builder), "seal the open frame first"
+        assert not len(self.builder), "seal the open frame first"
         frame = encode_frame(
             self.wire_id,
             self.epoch,
@@ -208,7 +198,7 @@ class StreamSender:
             index = frame.first_at(time_ns)
             if index < frame.count:
                 return frame.first + index
-        return self.sealed + self._builder.first_at(time_ns)
+        return self.sealed + self.builder.first_at(time_ns)
 
     def repair(self, sub: int, epoch: int, ranges: Iterable[Range], bytes_max: int) -> RepairAnswer:
         """Answer a repair request."""

@@ -1,1 +1,94 @@
-"""The command `meshmsg`."""
+"""The command `meshmsg`: one file per verb, and what they share in files with an underscore.
+
+Standard output is for data, standard error for words about it.  The exit status is 0 when all is
+well, 1 for loss or a failed check, 2 for wrong usage, 130 after Ctrl-C.
+
+Modules import only what every verb needs at the top; rich, subprocess and their like are imported
+by the function that uses them, so that `meshmsg pub` in a loop does not pay for the demo.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from meshmsg.cli import bench, demo, ledger, peers, pub, sub
+from meshmsg.cli._guard import INTERRUPTED, TERMINATED
+from meshmsg.cli._logs import LogLevel, write_logs
+
+HELP = """Messages between processes, with no server in the middle and no silent loss.
+
+Two terminals are enough to try it:
+
+\b
+  meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000
+  meshmsg pub greetings.world hello --connect tcp://127.0.0.1:7000
+
+\b
+  meshmsg demo          see repair, loss reports and the ledger at work
+  meshmsg VERB --help   options and examples of a verb
+
+Each address option has an environment variable: MESHMSG_BIND, MESHMSG_CONNECT (several addresses
+with spaces between).  Exit status: 0 good, 1 loss or a failed check, 2 wrong usage.
+"""
+
+app = typer.Typer(
+    help=HELP,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from meshmsg import __version__
+
+        print(f"meshmsg {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_each_verb(
+    log: Annotated[
+        LogLevel,
+        typer.Option(
+            envvar="MESHMSG_LOG",
+            help="Which of the library's own messages to show on standard error.",
+            case_sensitive=False,
+        ),
+    ] = LogLevel.warning,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    write_logs(log)
+
+
+for _verb in (pub, sub, ledger, peers, bench, demo):
+    _verb.register(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and end the process with its exit status."""
+    signal.signal(signal.SIGTERM, _on_terminate)
+    try:
+        app(args=arguments, prog_name="meshmsg")
+    except KeyboardInterrupt:  # before or after the verb's own code
+        sys.exit(INTERRUPTED)
+    sys.exit(0)
+
+
+def _on_terminate(number: int, frame: FrameType | None) -> None:
+    """End as after Ctrl-C: blocks are left in order and the other peers hear a good-bye."""
+    sys.exit(TERMINATED)

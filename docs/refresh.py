@@ -1,0 +1,91 @@
+"""Bring what the pages quote up to date: example files and the tables of configuration fields.
+
+    python docs/refresh.py
+
+A marker stands on the line before what is quoted, and what follows it is replaced:
+
+    <!-- from examples/01_hello.py -->      the code block that follows: the whole file
+    <!-- fields of Stream -->               the table that follows: fields, defaults, docstrings
+
+tests/test_docs.py fails where a page is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+from meshmsg import PeerConfig, Stream, Tuning
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG_CLASSES = {kind.__name__: kind for kind in (Stream, Tuning, PeerConfig)}
+LANGUAGES = {".py": "python", ".toml": "toml"}
+
+_QUOTE = re.compile(r"<!-- from (?P<path>\S+) -->\n+```[a-z]*\n.*?^```$", re.DOTALL | re.MULTILINE)
+_FIELDS = re.compile(r"<!-- fields of (?P<name>\w+) -->\n+(?:\|[^\n]*\n)*")
+
+
+def pages() -> list[Path]:
+    """Every page that may quote something."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def refreshed(text: str) -> str:
+    """A page's text with everything quoted as it is now."""
+    return _FIELDS.sub(_fields, _QUOTE.sub(_quote, text))
+
+
+def _quote(found: re.Match[str]) -> str:
+    path = found["path"]
+    code = (ROOT / path).read_text(encoding="utf-8")
+    return f"<!-- from {path} -->\n```{LANGUAGES[Path(path).suffix]}\n{code}```"
+
+
+def _fields(found: re.Match[str]) -> str:
+    name = found["name"]
+    lines = [f"<!-- fields of {name} -->", "| field | default | meaning |", "|---|---|---|"]
+    lines += [f"| `{field}` | {default} | {text} |" for field, default, text in fields_of(name)]
+    return "\n".join(lines) + "\n"
+
+
+def fields_of(name: str) -> list[tuple[str, str, str]]:
+    """Name, default and docstring of each field of a configuration class, from its source."""
+    tree = ast.parse(inspect.getsource(CONFIG_CLASSES[name]))
+    body = tree.body[0].body  # type: ignore[attr-defined]
+    found = []
+    for node, after in zip(body, body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
+            text = " ".join(ast.literal_eval(after.value).split())
+            found.append((ast.unparse(node.target), _default(node.value), text))
+    return found
+
+
+def _default(value: ast.expr | None) -> str:
+    if value is None:
+        return "required"
+    if isinstance(value, ast.Call):  # field(default_factory=...)
+        return f"`{ast.unparse(value.keywords[0].value)}()`"
+    try:
+        constant = ast.literal_eval(value)
+    except ValueError:  # 4 * 1024 * 1024
+        constant = eval(ast.unparse(value))
+    if isinstance(constant, int) and constant % 1024 == 0:
+        return f"{constant // 1024**2} MiB" if constant % 1024**2 == 0 else f"{constant // 1024} KiB"
+    if isinstance(constant, str):
+        return f'`"{constant}"`'
+    return f"`{constant!r}`"
+
+
+def main() -> None:
+    """Rewrite the pages that are out of date."""
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        new = refreshed(text)
+        if new != text:
+            page.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""`AsyncPeer`: the same verbs for asyncio.
+
+Not a wrapper around threads: the event loop itself waits for a subscription's socket and reads it,
+and events come out of whole batches, so the loop is asked once a batch and not once an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec
+from meshmsg._config import load_toml
+from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
+from meshmsg._event import Event, Position
+from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
+from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss, no_publishers
+from meshmsg.recovery.ledger import Ledger
+from meshmsg.recovery.loss_detector import NEVER
+
+#: A consumer or publisher that never has to wait still lets the loop run this often.
+TURN_S = 0.005
+POLL_S = 0.005
+
+
+class AsyncSubscription(SubscriptionBase):
+    """Events of a set of topics, for `async for`.
+
+    >>> async with peer.subscribe("orders.**") as events:                     # doctest: +SKIP
+    ...     async for event in events:
+    ...         print(event.topic, event.data)
+    """
+
+    _yielded_at = 0.0
+
+    async def __aenter__(self) -> AsyncSubscription:
+        self._check_open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Event]:
+        intake = self._intake
+        while True:
+            for event in intake.iterator:
+                yield event
+            batch = await self._next_batch(None)
+            if batch is None:
+                return
+            intake.unpack(batch)
+
+    async def get(self, timeout: float | None = None) -> Event | None:
+        """The next event, or `None` when the time is up.  Raises `ClosedError`, `EventsLost`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            event = next(self._intake.iterator, None)
+            if event is not None:
+                return event
+            self._check_open()
+            batch = await self._next_batch(deadline)
+            if batch is None:
+                self._check_open()
+                return None
+            self._intake.unpack(batch)
+
+    async def get_many(self, max: int = 1000, timeout: float | None = None) -> list[Event]:
+        """Up to `max` events as soon as there is one; empty when the time is up."""
+        if max < 1:
+            raise ConfigError("max", f"{max!r} is not a number of events: at least 1")
+        first = await self.get(timeout)
+        return [] if first is None else self._gather(first, max)
+
+    async def batches(self, timeout: float | None = None) -> AsyncIterator[Batch]:
+        """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
+        while True:
+            rest = self._intake.rest()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            batch = rest if rest is not None else await self._next_batch(deadline)
+            if batch is None:
+                return
+            yield batch
+
+    async def wait_for_publishers(self, count: int = 1, timeout: float | None = 5.0) -> None:
+        """Wait until this many streams feed the subscription.  Raises `WaitTimeout`, `PeerRefused`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._publishers() < count:
+            self._check_open()
+            self._check_refused()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise WaitTimeout(no_publishers(self._node, self._publishers(), count, timeout))
+            self._intake.tend(time.monotonic(), force=True)
+            await asyncio.sleep(POLL_S)
+
+    def close(self) -> None:
+        """Stop receiving; the publishers are told."""
+        self._node.drop_intake(self._intake)
+
+    async def _next_batch(self, deadline: float | None) -> Batch | None:
+        intake = self._intake
+        while True:
+            now = time.monotonic()
+            if now - self._yielded_at > TURN_S:
+                await asyncio.sleep(0)
+                self._yielded_at = time.monotonic()
+            with intake.lock:
+                if intake.closed:
+                    return None
+                found = intake.take()
+                idle = found is None and not intake.pump(now) and not intake.inbox
+            if isinstance(found, Batch):
+                return found
+            if found is not None:
+                self._handle_loss(found)
+            elif idle:
+                self._check_refused()
+                if deadline is not None and now >= deadline:
+                    return None
+                await self._readable(deadline)
+
+    async def _readable(self, deadline: float | None) -> None:
+        """Until the socket may have something, a timer is due, or the time is up."""
+        intake = self._intake
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        until = min(intake.timer_due, NEVER if deadline is None else deadline)
+        # asyncio's clock is time.monotonic().  ZeroMQ's descriptor stays readable until the socket
+        # is asked, so it is watched only while there is nothing else to do.
+        timer = None if until == NEVER else loop.call_at(until, _resolve, woken)
+        for fd in intake.fds:
+            loop.add_reader(fd, _resolve, woken)
+        try:
+            await woken
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if not intake.closed:
+                for fd in intake.fds:
+                    loop.remove_reader(fd)
+                intake.clear_wakeup()
+            self._yielded_at = time.monotonic()
+
+
+def _resolve(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+class AsyncPeer(PeerBase):
+    """One node of the mesh, for asyncio.
+
+    >>> async with AsyncPeer("dashboard", connect=address) as peer:           # doctest: +SKIP
+    ...     async with peer.subscribe("quotes.**") as events:
+    ...         async for event in events:
+    ...             show(event.data)
+    """
+
+    _published = 0
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> AsyncPeer:
+        """A peer as a `mesh.toml` describes it.  Raises `ConfigError`."""
+        return cls(**config_arguments(load_toml(path)))
+
+    async def __aenter__(self) -> AsyncPeer:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close(timeout=None if kind is None else 0.2)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Hand over what was published, say good-bye, free everything.  Safe to call again."""
+        wait = self.config.tuning.close_timeout_s if timeout is None else timeout
+        await asyncio.shield(asyncio.to_thread(self._shut, time.monotonic() + wait))
+
+    async def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Position:
+        """Publish one event; returns its position.  Waits where the stream is blocked.
+
+        Raises what `Peer.publish` does.
+        """
+        node = self._node
+        if node is None:
+            node = self._open_node()
+        publish = node.publisher.publish
+        position = publish(topic, data, key=key, headers=headers, on_gate=_ignore)
+        self._published = published = self._published + 1
+        if not published & 0xFF:
+            await asyncio.sleep(0)  # a loop that only publishes lets the others run, too
+        if position is not None:
+            return position
+        return await self._when_open(
+            lambda ring: publish(topic, data, key=key, headers=headers, on_gate=ring), topic, timeout
+        )
+
+    async def publish_many(
+        self,
+        topic: str,
+        items: Iterable[Any],
+        *,
+        keys: Sequence[str | None] | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Position | None:
+        """Publish many events of one topic: the fast path.  Returns the last one's position."""
+        publisher = self._open_node().publisher
+        last = None
+        turn = time.monotonic()
+        for outlet, run in publisher.publish_runs(topic, items, keys, headers):
+            last = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
+            if last is None:
+                last = await self._when_open(
+                    lambda ring, o=outlet, r=run: publisher.publish_run(o, topic, r, on_gate=ring),
+                    topic,
+                    timeout,
+                )
+            if time.monotonic() - turn > TURN_S:
+                await asyncio.sleep(0)
+                turn = time.monotonic()
+        return last
+
+    async def _when_open(
+        self,
+        attempt: Callable[[Callable[[], None]], Position | None],
+        topic: str,
+        timeout: float | None,
+    ) -> Position:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            opened: asyncio.Future[None] = loop.create_future()
+
+            def ring(opened: asyncio.Future[None] = opened) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_resolve, opened)
+
+            position = attempt(ring)
+            if position is not None:
+                return position
+            left = None if deadline is None else deadline - time.monotonic()
+            try:
+                await asyncio.wait_for(opened, left)
+            except TimeoutError:
+                stream, names = self._open_node().publisher.blockers(topic)
+                raise PublishTimeout(stream, timeout or 0.0, names) from None
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until all that was published is handed over.  Raises `WaitTimeout`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while behind := self._open_node().publisher.flush(0.0, words=WAITED_FOR):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise WaitTimeout(behind_text(behind, timeout))
+            await asyncio.sleep(POLL_S)
+
+    async def wait_for_subscribers(
+        self, topic: str, count: int = 1, timeout: float | None = None
+    ) -> None:
+        """Wait until `count` subscribers take the topic.  Raises `WaitTimeout`."""
+        check_wait(topic, count)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (have := self._open_node().publisher.wait_for_subscribers(topic, count, 0.0)) < count:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise WaitTimeout(f"{have} of {count} subscribers for {topic!r} after {timeout:g} s")
+            await asyncio.sleep(POLL_S)
+
+    def subscribe(
+        self,
+        *topics: str,
+        start: StartFrom = "live",
+        on_loss: OnLoss = "report",
+        name: str = "",
+        codec: str | Codec | None = None,
+        type: Any = Any,
+    ) -> AsyncSubscription:
+        """Receive the events of one or several topic patterns; see `Peer.subscribe`."""
+        check_on_loss(on_loss)
+        intake = self._intake(topics, start, name, codec, type)
+        return AsyncSubscription(self._open_node(), intake, on_loss)
+
+    async def ledger(self, timeout: float = 2.0) -> Ledger:
+        """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
+        node = self._open_node()
+        await asyncio.to_thread(node.publisher.refresh, timeout)
+        return node.ledger()
+
+
+def _ignore() -> None:
+    """Rung for nobody: the first attempt only asks whether the stream is open."""
+

@@ -1,0 +1,54 @@
+"""The library's log messages, as lines on standard error."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import deque
+
+RECENT_MAX = 100
+
+
+class LogLevel(enum.StrEnum):
+    """How much to show."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+    off = "off"
+
+
+class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to standard error and remembers what it wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: deque[str] = deque(maxlen=RECENT_MAX)
+        self.setFormatter(logging.Formatter("meshmsg: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.recent.append(record.getMessage())
+        super().emit(record)
+
+
+_lines: _Lines | None = None
+
+
+def write_logs(level: LogLevel) -> None:
+    """Show messages of this level and above."""
+    global _lines
+    logger = logging.getLogger("meshmsg")
+    logger.propagate = False
+    if _lines is not None:
+        logger.removeHandler(_lines)
+    _lines = _Lines()
+    logger.addHandler(_lines)
+    off = logging.CRITICAL + 1
+    logger.setLevel(off if level is LogLevel.off else level.value.upper())
+
+
+def was_logged(text: str) -> bool:
+    """Whether this very text was shown a moment ago."""
+    return _lines is not None and text in _lines.recent

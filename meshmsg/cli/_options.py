@@ -1,0 +1,113 @@
+"""Options that several verbs have: a flag and an environment variable for each setting."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshmsg._config import PeerConfig, Stream, load_toml, parse_time
+from meshmsg._peer import Peer, config_arguments
+from meshmsg.cli._guard import usage
+
+_MESH = "The mesh"
+
+Bind = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind",
+        "-b",
+        metavar="ADDR",
+        envvar="MESHMSG_BIND",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Listen here: tcp://127.0.0.1:7000, tcp://127.0.0.1:* for a free port, ipc://PATH. "
+        "May be given several times.",
+    ),
+]
+Connect = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--connect",
+        "-c",
+        metavar="ADDR",
+        envvar="MESHMSG_CONNECT",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Connect to the peer that listens here. May be given several times.",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        envvar="MESHMSG_NAME",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Name of this peer, one in a mesh. A random one if not given.",
+    ),
+]
+Mesh = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MESH",
+        envvar="MESHMSG_MESH",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Peers of different meshes refuse each other. 'default' if not given.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="MESHMSG_CONFIG",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="A mesh.toml with the peer's settings and streams; flags win over the file.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No words on standard error.")]
+Answer = Annotated[
+    str, typer.Option(metavar="TIME", help="How long to wait for the peers to answer: 5s, 500ms.")
+]
+
+
+def seconds(option: str, text: str) -> float:
+    """A time as `500ms`, `5s`, `2m` or plain seconds; raises `ConfigError`."""
+    try:
+        return parse_time(option, float(text))
+    except ValueError:
+        return parse_time(option, text)
+
+
+def peer_from(
+    kind: str,
+    *,
+    bind: Sequence[str] | None,
+    connect: Sequence[str] | None,
+    name: str | None,
+    mesh: str | None,
+    config: Path | None = None,
+    overflow: str | None = None,
+) -> Peer:
+    """A peer, not yet open, from a verb's options; raises `ConfigError`."""
+    random_name = f"{kind}-{secrets.token_hex(3)}"
+    settings = PeerConfig(random_name) if config is None else load_toml(config)
+    given = {"bind": bind, "connect": connect, "name": name, "mesh": mesh}
+    settings = replace(settings, **{key: value for key, value in given.items() if value})
+    if not settings.bind and not settings.connect:
+        raise usage(
+            "--connect",
+            "say where the other peers are: --connect tcp://HOST:PORT to go to one, or "
+            "--bind tcp://127.0.0.1:7000 to wait for them",
+        )
+    if overflow is not None:
+        streams = settings.streams or (Stream("**"),)
+        settings = replace(settings, streams=tuple(replace(s, overflow=overflow) for s in streams))
+    return Peer(**config_arguments(settings))

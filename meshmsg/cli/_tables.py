@@ -1,0 +1,54 @@
+"""Tables for people, wide enough for a log file and folded to fit a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+FILE_WIDTH = 200
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Standard output as rich sees it; where it is no terminal, lines are not cut at 80."""
+    from rich.console import Console
+
+    found = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    if not found.is_terminal:
+        found.width = FILE_WIDTH
+    return found
+
+
+def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:
+    """An empty table; columns named in `numbers` are set to the right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        if column in numbers:
+            made.add_column(column, justify="right", no_wrap=True)
+        else:
+            made.add_column(column, overflow="fold")
+    return made
+
+
+def by_reason(lost: Mapping[str, int] | int) -> str:
+    """Losses as `overflow 12, gone 3`; a dash where there are none."""
+    if isinstance(lost, int):
+        lost = {"all": lost}
+    found = ", ".join(f"{reason} {count:,}" for reason, count in sorted(lost.items()) if count)
+    return found or "-"
+
+
+def tick(good: bool, encoding: str) -> str:
+    """A tick or a cross, in words where the encoding has neither."""
+    mark = "✔" if good else "✘"
+    try:
+        mark.encode(encoding)
+    except (LookupError, UnicodeEncodeError):
+        return "ok" if good else "BAD"
+    return mark

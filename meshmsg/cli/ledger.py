@@ -1,0 +1,145 @@
+"""`meshmsg ledger`: ask peers whether every event is accounted for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from meshmsg._errors import WaitTimeout
+from meshmsg._peer import Peer
+from meshmsg.cli._asking import ask, asking
+from meshmsg.cli._guard import BAD, GOOD, complain, guarded
+from meshmsg.cli._options import Answer, Connect, Json, Mesh, seconds
+from meshmsg.cli._tables import by_reason, console, table, tick
+from meshmsg.cli._values import to_json
+from meshmsg.recovery.ledger import Ledger, LedgerRow
+
+HELP = """Ask peers for their ledger: published = delivered + filtered + lost + in flight.
+
+One row for each subscription on each stream. The exit status is 1 if a row does not add up, if
+--settle is given and events stay in flight, or if a peer does not answer. A declared loss is
+accounted for, so it is shown and is not an error.
+
+\b
+Examples:
+  meshmsg ledger --connect tcp://127.0.0.1:7000
+  meshmsg ledger --connect tcp://127.0.0.1:7000 --settle 10s     (first let everything arrive)
+  meshmsg ledger -c tcp://127.0.0.1:7000 -c tcp://127.0.0.1:7001 --json
+"""
+
+SETTLE_POLL_S = 0.05
+_NUMBERS = ("published", "delivered", "filtered", "in flight")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("ledger", help=HELP, short_help="Check that every event is accounted for.")(
+        guarded(ledger)
+    )
+
+
+def ledger(
+    connect: Connect = None,
+    mesh: Mesh = None,
+    settle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            show_default=False,
+            help="Wait until nothing is in flight, this long at most.",
+        ),
+    ] = None,
+    timeout: Answer = "5s",
+    json: Json = False,
+) -> int:
+    """See `HELP`."""
+    timeout_s = seconds("--timeout", timeout)
+    settle_s = None if settle is None else seconds("--settle", settle)
+    with asking(connect, mesh, timeout_s) as peer:
+        found = _settled(peer, timeout_s, settle_s)
+    if json:
+        for row in found.rows:
+            print(to_json(row.as_dict()))
+    else:
+        show(found)
+    return verdict(found, settle_s)
+
+
+def verdict(found: Ledger, settle_s: float | None = None) -> int:
+    """The exit status for a ledger, with words about what is wrong."""
+    status = GOOD
+    for row in found.rows:
+        if not row.reconciles:
+            complain(f"does not add up: {_sum_text(row)}")
+            status = BAD
+    if settle_s is not None and found.in_flight:
+        complain(f"{found.in_flight:,} events are still in flight after {settle_s:g} s")
+        status = BAD
+    return status
+
+
+def show(found: Ledger, title: str = "") -> None:
+    """A ledger as a table."""
+    out = console()
+    if not found.rows:
+        out.print("no subscriptions, so there is nothing to account for")
+        return
+    rows = table(
+        title, "stream", "subscription", *_NUMBERS[:3], "lost", "in flight", "state", "",
+        numbers=_NUMBERS,
+    )  # fmt: skip
+    for row in found.rows:
+        rows.add_row(
+            row.stream,
+            row.subscription,
+            f"{row.published:,}",
+            f"{row.delivered:,}",
+            f"{row.filtered:,}",
+            by_reason(row.lost),
+            f"{row.in_flight:,}",
+            row.state,
+            tick(row.reconciles, out.encoding),
+            style=None if row.reconciles else "bold red",
+        )
+    out.print(rows)
+
+
+def merge(answers: Iterable[Mapping[str, Any]]) -> Ledger:
+    """One ledger of all answers: what both ends report is taken from the publisher.
+
+    Raises `WaitTimeout` for an answer that is not a ledger.
+    """
+    found: dict[tuple[str, int, str], tuple[bool, LedgerRow]] = {}
+    for answer in answers:
+        try:
+            rows = Ledger.from_dicts(answer["rows"]).rows
+            from_publisher = f"{answer['peer']}/"
+        except (KeyError, TypeError, ValueError):
+            problem = "answered with something that is not a ledger"
+            raise WaitTimeout(f"{answer.get('address', '?')} {problem}") from None
+        for row in rows:
+            key = (row.stream, row.epoch, row.subscription)
+            is_own = row.stream.startswith(from_publisher)
+            if key not in found or is_own > found[key][0]:
+                found[key] = (is_own, row)
+    return Ledger(tuple(row for _, (_, row) in sorted(found.items())))
+
+
+def _settled(peer: Peer, timeout_s: float, settle_s: float | None) -> Ledger:
+    deadline = time.monotonic() + (settle_s or 0)
+    while True:
+        found = merge(ask(peer, "ledger", timeout_s))
+        if not found.in_flight or time.monotonic() >= deadline:
+            return found
+        time.sleep(SETTLE_POLL_S)
+
+
+def _sum_text(row: LedgerRow) -> str:
+    return (
+        f"{row.stream} to {row.subscription}: published {row.published:,}, but delivered "
+        f"{row.delivered:,} + filtered {row.filtered:,} + lost {sum(row.lost.values()):,} + "
+        f"in flight {row.in_flight:,} = {row.accounted:,}"
+    )

@@ -1,0 +1,286 @@
+"""`meshmsg sub`: show the events of one or several topic patterns as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import select
+import sys
+import time
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from meshmsg._config import parse_time
+from meshmsg._errors import ConfigError, EventsLost
+from meshmsg._event import Event, Loss
+from meshmsg._subscription import StartFrom, Subscription
+from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
+from meshmsg.cli._options import Bind, Config, Connect, Json, Mesh, Name, Quiet, peer_from, seconds
+from meshmsg.cli._values import (
+    clock_time,
+    data_text,
+    event_object,
+    loss_object,
+    safe,
+    to_json,
+)
+
+HELP = """Show events as they come; a loss is shown in its place and makes the exit status 1.
+
+A pattern is a topic in which * stands for one level and ** for any number of levels.
+
+\b
+Examples:
+  meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000
+  meshmsg sub 'quotes.*.AAPL' 'orders.**' --connect tcp://127.0.0.1:7000
+  meshmsg sub '**' --json --count 10 --timeout 5s -c tcp://127.0.0.1:7000 | jq .data
+  meshmsg sub 'orders.**' --start earliest -c tcp://127.0.0.1:7000
+  meshmsg sub 'orders.**' --start 10m -c tcp://127.0.0.1:7000          (what is kept of 10 minutes)
+  meshmsg sub 'orders.**' --start 2026-01-31T12:00 -c tcp://127.0.0.1:7000
+"""
+
+BATCH_MAX = 1000
+#: While nothing comes, look this often whether somebody still reads our output.
+LOOK_S = 0.25
+EXPLAIN_AFTER_S = 2.0
+
+
+class OnLoss(enum.StrEnum):
+    """What a loss does."""
+
+    report = "report"
+    raise_ = "raise"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("sub", help=HELP, short_help="Show events as they come.")(guarded(sub))
+
+
+def sub(
+    patterns: Annotated[
+        list[str],
+        typer.Argument(metavar="PATTERN...", help="Topic patterns.", show_default=False),
+    ],
+    json: Json = False,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            show_default=False,
+            help="Stop after this many events; exit status 1 if --timeout comes first.",
+        ),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            "-s",
+            metavar="WHERE",
+            help="live, earliest, last:N, a time (2026-01-31T12:00), how long ago (10m), or a "
+            "position as --json prints it.",
+        ),
+    ] = "live",
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            show_default=False,
+            help="Stop when nothing came for this long: 5s, 500ms.",
+        ),
+    ] = None,
+    on_loss: Annotated[
+        OnLoss, typer.Option(help="Go on after a loss is reported, or stop there.")
+    ] = OnLoss.report,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="At the end, figures on standard error.")
+    ] = False,
+    bind: Bind = None,
+    connect: Connect = None,
+    name: Name = None,
+    mesh: Mesh = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> int:
+    """See `HELP`."""
+    where = parse_where(start)
+    timeout_s = None if timeout is None else seconds("--timeout", timeout)
+    peer = peer_from("sub", bind=bind, connect=connect, name=name, mesh=mesh, config=config)
+    screen = Screen(json=json)
+    with peer:
+        if bind:
+            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        losses = screen.show_loss if on_loss is OnLoss.report else "raise"
+        with peer.subscribe(*patterns, start=where, on_loss=losses) as events:
+            reader = Reader(events, screen, count, timeout_s, quiet=quiet)
+            try:
+                reader.run()
+            except EventsLost as stop:
+                screen.show_loss(stop.loss)
+            finally:
+                if stats:
+                    note(reader.summary())
+    if count is not None and screen.events < count and on_loss is OnLoss.report:
+        note(f"{screen.events} of {count} events came within {timeout}", quiet=quiet)
+        return BAD
+    return BAD if screen.lost else GOOD
+
+
+class Screen:
+    """Standard output: lines for people or for programs."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.events = 0
+        self.lost: Counter[str] = Counter()
+        self._line = _json_line if json else _colour_line if sys.stdout.isatty() else _plain_line
+        self._json = json
+        self._pipe: select.poll | None = None
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._pipe = select.poll()
+            self._pipe.register(sys.stdout.fileno(), 0)  # errors only
+
+    def show(self, events: list[Event]) -> None:
+        """Print events, and have them seen."""
+        line = self._line
+        self.events += len(events)
+        sys.stdout.write("".join([line(event) + "\n" for event in events]))
+        sys.stdout.flush()
+
+    def show_loss(self, loss: Loss) -> None:
+        """Print a loss in its place."""
+        self.lost[loss.reason] += loss.count
+        text = to_json(loss_object(loss)) if self._json else f"LOSS  {safe(str(loss))}"
+        if not self._json and sys.stdout.isatty():
+            text = typer.style(text, fg="red", bold=True)
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def check_reader(self) -> None:
+        """Raise `BrokenPipeError` if whoever read our output has gone (`| head`)."""
+        if self._pipe is not None and any(
+            flags & (select.POLLERR | select.POLLNVAL) for _, flags in self._pipe.poll(0)
+        ):
+            raise BrokenPipeError
+
+
+class Reader:
+    """Takes events until it has enough, or nothing came for long enough."""
+
+    def __init__(
+        self,
+        events: Subscription,
+        screen: Screen,
+        count: int | None,
+        timeout_s: float | None,
+        *,
+        quiet: bool,
+    ) -> None:
+        self._events = events
+        self._screen = screen
+        self._count = count
+        self._timeout_s = timeout_s
+        self._quiet = quiet
+        self._started = time.monotonic()
+        self._heard = self._started
+
+    def run(self) -> None:
+        """Read and show."""
+        while self._count is None or self._screen.events < self._count:
+            most = BATCH_MAX
+            if self._count is not None:
+                most = min(most, self._count - self._screen.events)
+            found = self._events.get_many(most, timeout=self._patience())
+            if found:
+                self._screen.show(found)
+                self._heard = time.monotonic()
+                continue
+            self._screen.check_reader()
+            now = time.monotonic()
+            if self._timeout_s is not None and now - self._heard >= self._timeout_s:
+                return
+            self._explain(now)
+
+    def _patience(self) -> float:
+        if self._timeout_s is None:
+            return LOOK_S
+        left = self._heard + self._timeout_s - time.monotonic()
+        return max(0.0, min(LOOK_S, left))
+
+    def _explain(self, now: float) -> None:
+        """Tell a person, once, why there is nothing to see."""
+        if self._quiet or now - self._started < EXPLAIN_AFTER_S or self._screen.events:
+            return
+        self._quiet = True
+        if not self._events.stats()["sources"]:
+            note("no publisher of these topics yet")
+
+    def summary(self) -> str:
+        """One line of figures."""
+        took = max(self._heard - self._started, 1e-6)
+        figures = self._events.stats()
+        repaired = sum(source.get("repaired", 0) for source in figures["sources"])
+        lost = self._screen.lost
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(lost.items()))
+        return (
+            f"{self._screen.events:,} events in {took:.2f} s "
+            f"({self._screen.events / took:,.0f}/s) from {len(figures['sources'])} streams; "
+            f"repaired {repaired:,}, lost {lost.total():,}" + (f" ({reasons})" if reasons else "")
+        )
+
+
+def parse_where(text: str) -> StartFrom:
+    """`--start` as the library takes it; raises `ConfigError` that says what can be written."""
+    from meshmsg._subscription import parse_start
+
+    with contextlib.suppress(ValueError):
+        return float(text)
+    if text[-1:] in "smhd" and text[:1].isdigit():
+        with contextlib.suppress(ConfigError):
+            return time.time() - parse_time("--start", text)
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(text).astimezone()
+    try:
+        parse_start(text)
+    except ConfigError as error:
+        if "one of" not in error.problem:
+            raise
+        raise usage(
+            "--start",
+            f"{text!r} is not live, earliest, last:N, a time such as 2026-01-31T12:00, "
+            f"how long ago such as 10m, or a position such as pricing/**@1700000000000000:41",
+        ) from None
+    return text
+
+
+def _json_line(event: Event) -> str:
+    return to_json(event_object(event))
+
+
+def _plain_line(event: Event) -> str:
+    return "  ".join(text for text, _ in _parts(event))
+
+
+def _colour_line(event: Event) -> str:
+    return "  ".join(typer.style(text, fg=colour) for text, colour in _parts(event))
+
+
+def _parts(event: Event) -> list[tuple[str, str | None]]:
+    parts: list[tuple[str, str | None]] = [
+        (clock_time(event.time_ns), "bright_black"),
+        (safe(event.topic), "cyan"),
+    ]
+    if event.key is not None:
+        parts.append((f"[{safe(event.key)}]", "yellow"))
+    if event.headers:
+        parts.append((safe(" ".join(_header(*pair) for pair in event.headers.items())), "magenta"))
+    parts.append((data_text(event), None))
+    return parts
+
+
+def _header(name: str, value: Any) -> str:
+    return f"{name}={value if isinstance(value, str) else to_json(value)}"

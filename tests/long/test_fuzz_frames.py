@@ -1,0 +1,222 @@
+"""Bytes from the network, harmed in every way we know, through every decoder.
+
+A decoder gives a readable value or raises `ProtocolError`: no other exception, however deep the
+harm.  `FUZZ_FRAMES` says how many; the short run is part of the normal suite, `make fuzz` runs the
+long one.  The seed is fixed, so a failure comes back: it prints the case's number and bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import MsgpackCodec
+from meshmsg._control import (
+    Answer,
+    Figures,
+    Gone,
+    Hello,
+    Nack,
+    Pong,
+    Status,
+    Subscribe,
+    Tail,
+    decode_message,
+    encode_message,
+)
+from meshmsg._errors import ProtocolError
+from meshmsg._frame import Frame, Heartbeat, encode_frame, encode_headers
+
+SEED = 20_260_101
+SHORT = 2_000
+CODEC = MsgpackCodec()
+
+EDGES = (
+    b"\0",
+    b"\x01",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\xff" * 2,
+    b"\xff" * 4,
+    b"\0" * 4,
+    b"\xff" * 8,
+)
+EDGES += (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xc1")
+
+
+# Well-formed bytes to start from ---------------------------------------------------------------
+
+
+def some_frame(rng: random.Random) -> bytes:
+    """A frame with any of its sections, of one to a few hundred events."""
+    count = rng.choice((1, 1, 2, 3, 8, 9, 64, 65, 300))
+    size = rng.choice((0, 1, 7, 30))
+    uniform = rng.random() < 0.5
+    lengths = [size if uniform else rng.randrange(size + 1) for _ in range(count)]
+    noted = [i for i in range(count) if rng.random() < rng.choice((0.1, 1.0))]
+    names = [f"t.{n}" for n in range(rng.choice((1, 1, 2, 5)))]
+    raw: bool | bytes = rng.random() < 0.5
+    if rng.random() < 0.3:
+        raw = bytes(rng.randrange(2) for _ in range(count))
+    return encode_frame(
+        rng.getrandbits(64),
+        rng.getrandbits(62),
+        rng.getrandbits(62),
+        [rng.choice(names) for _ in range(count)],
+        [rng.randbytes(length) for length in lengths],
+        [rng.getrandbits(40) for _ in range(count)] if rng.random() < 0.5 else 5,
+        raw=raw,
+        keys={i: f"k{i}" for i in noted} if rng.random() < 0.5 else None,
+        headers={i: some_headers(rng) for i in noted} if rng.random() < 0.5 else None,
+    )
+
+
+def some_headers(rng: random.Random) -> bytes:
+    return encode_headers({"a": rng.choice((1, None, "x", [1, {"b": 2.5}], b"raw"))})
+
+
+def some_heartbeat(rng: random.Random) -> bytes:
+    first = rng.getrandbits(40)
+    beat = Heartbeat(rng.getrandbits(64), rng.getrandbits(60), first, first + rng.getrandbits(20))
+    return beat.encode()
+
+
+def some_message(rng: random.Random) -> bytes:
+    ranges = [(n, n + rng.randrange(9)) for n in range(rng.randrange(9))]
+    figures = Figures("p/a", 1700, 0, 9, 8, 5, 2, {"overflow": 1})
+    return encode_message(
+        rng.choice(
+            [
+                Hello(peer="p", instance=rng.getrandbits(64), mesh="m"),
+                Subscribe(sub=7, patterns=["a.**"], starts=[]),
+                Nack(sub=7, stream="p/a", epoch=1700, ranges=ranges),
+                Gone(sub=7, stream="p/a", epoch=1, ranges=ranges, reason="overflow", last=True),
+                Status(sub=7, figures=[figures]),
+                Pong(number=1, instance=7, tails=[Tail("p/a", 1, 2, 3)]),
+                Answer(number=1, body={"rows": [1, None, {"x": [b"y", 2.5]}]}),
+            ]
+        )
+    )
+
+
+# Harm ------------------------------------------------------------------------------------------
+
+
+def harm(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        at = rng.randrange(len(changed)) if changed else 0
+        match rng.randrange(7):
+            case 0 if changed:
+                changed[at] ^= 1 << rng.randrange(8)
+            case 1 if changed:
+                changed[at] = rng.randrange(256)
+            case 2:
+                edge = rng.choice(EDGES)
+                changed[at : at + len(edge)] = edge
+            case 3:
+                changed[at:at] = rng.randbytes(rng.choice((1, 4, 8, 64)))
+            case 4:
+                del changed[at : at + rng.choice((1, 4, 8, 64))]
+            case 5:
+                del changed[at:]
+            case 6:
+                other = rng.randrange(len(changed)) if changed else 0
+                changed[at : at + 8] = changed[other : other + 8]
+    return bytes(changed)
+
+
+def harm_header(data: bytes, rng: random.Random) -> bytes:
+    """One field of a frame's header replaced by a number at the edge of something."""
+    at, size = rng.choice(((16, 4), (20, 4), (24, 8), (32, 8), (40, 8), (48, 2), (50, 2), (52, 4)))
+    if rng.random() < 0.3:
+        at, size = rng.choice(((56, 4), (60, 4)))
+    top = 1 << 8 * size
+    value = rng.choice((0, 1, 2, 7, 8, 255, 65_535, 65_536, top // 2, top - 8, top - 1)) % top
+    return data[:at] + value.to_bytes(size, "little") + data[at + size :]
+
+
+def mend(data: bytes, rng: random.Random) -> bytes:
+    """Now and then make length and checksum true again, so that what lies behind is reached."""
+    if len(data) < 20 or rng.random() < 0.3:
+        return data
+    if data[8:12] == b"MMF1" and rng.random() < 0.7:
+        data = data[:16] + struct.pack("<I", len(data)) + data[20:]
+    return data[:12] + crc32c(data[16:]).to_bytes(4, "little") + data[16:]
+
+
+# Decoders --------------------------------------------------------------------------------------
+
+
+def read_frame(data: bytes) -> None:
+    frame = Frame(data)
+    batch = Batch(frame, "p/a", CODEC)
+    for index in {0, frame.count - 1}:
+        frame.topic_at(index), frame.key_at(index), frame.headers_at(index)
+        frame.time_at(index), frame.is_raw(index), frame.payload_at(index)
+    assert len(batch.payloads) == len(batch.data) == len(batch.topics) == frame.count
+    assert len(batch.keys) == len(batch.headers) == len(batch.times_ns) == frame.count
+    frame.first_at(5)
+    if frame.count < 20:
+        assert batch.to_arrow().num_rows == frame.count
+
+
+KINDS: list[tuple[str, Callable[[random.Random], bytes], Callable[[bytes], Any]]] = [
+    ("frames", some_frame, read_frame),
+    ("heartbeats", some_heartbeat, Heartbeat.decode),
+    ("messages", some_message, decode_message),
+]
+
+
+def fuzz(number: int) -> Counter[str]:
+    rng = random.Random(SEED)
+    outcome: Counter[str] = Counter()
+    for case in range(number):
+        kind, make, read = KINDS[0 if case % 4 < 2 else case % 4 - 1]
+        data = make(rng)
+        read(data)  # unharmed, it is fine
+        data = (
+            harm_header(data, rng) if kind == "frames" and rng.random() < 0.3 else harm(data, rng)
+        )
+        if kind != "messages":
+            data = mend(data, rng)
+        try:
+            read(data)
+        except ProtocolError:
+            outcome[f"{kind} refused"] += 1
+        except BaseException as error:
+            raise AssertionError(f"case {case}: {error!r} from {kind}: {data.hex()}") from error
+        else:
+            outcome[f"{kind} readable"] += 1
+    return outcome
+
+
+def check(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = fuzz(number)
+    assert outcome.total() == number
+    for kind, _, _ in KINDS:  # both ways out are really taken
+        assert outcome[f"{kind} refused"] > number // 50
+    assert outcome["frames readable"] > number // 100
+    counts = ", ".join(f"{count:,} {what}" for what, count in sorted(outcome.items()))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{number:,} harmed: {counts}\n")
+
+
+def test_harmed_bytes_are_readable_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    check(SHORT, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_harmed_bytes_are_readable_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    check(int(os.environ.get("FUZZ_FRAMES", SHORT)), capsys)

@@ -1,0 +1,281 @@
+"""Control messages: round trips, limits, harm, and how peers of two versions part."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any, get_args
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from meshmsg import _control
+from meshmsg._control import (
+    CONTROL_BYTES_MAX,
+    NACK_RANGES_MAX,
+    PROTOCOL_VERSION,
+    Figures,
+    Hello,
+    Message,
+    Nack,
+    Ping,
+    Refused,
+    Status,
+    decode_message,
+    encode_message,
+    encode_refusal,
+    message_version,
+    stream_wire_id,
+    subscription_token,
+    version_mismatch,
+)
+from meshmsg._errors import ProtocolError
+
+FIGURES = Figures("p/a.**", 1700, 0, 9, 8, 5, 2, {"overflow": 1})
+
+KINDS: tuple[type[Message], ...] = get_args(Message)
+
+
+def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
+    """A value of a field's type, often at the end of what it allows."""
+    match kind:
+        case msgspec.inspect.StrType():
+            longest = kind.max_length or 20
+            return rng.choice(["", "p/a.**", "é", "x" * longest])
+        case msgspec.inspect.IntType():
+            lowest, highest = kind.ge or 0, kind.le or (1 << 64) - 1
+            return rng.choice([lowest, highest, rng.randint(lowest, highest)])
+        case msgspec.inspect.BoolType():
+            return rng.random() < 0.5
+        case msgspec.inspect.ListType():
+            longest = min(kind.max_length or 3, 300)
+            return [sample(kind.item_type, rng) for _ in range(rng.choice([0, 1, longest]))]
+        case msgspec.inspect.TupleType():
+            return tuple(sample(item, rng) for item in kind.item_types)
+        case msgspec.inspect.DictType():
+            return {sample(kind.key_type, rng): sample(kind.value_type, rng) for _ in range(2)}
+        case msgspec.inspect.StructType():
+            return kind.cls(**{field.name: sample(field.type, rng) for field in kind.fields})
+        case msgspec.inspect.AnyType():
+            return rng.choice([None, 1, {"rows": [1, None, "x", {"a": b"b"}]}])
+    raise NotImplementedError(kind)
+
+
+def sample_of(kind: type[Message], seed: int) -> Message:
+    message: Message = sample(msgspec.inspect.type_info(kind), random.Random(seed))
+    return message
+
+
+MESSAGES = [sample_of(kind, seed) for kind in KINDS for seed in range(3)]
+
+
+def body_of(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = msgpack.unpackb(encode_message(message)[4:])
+    return fields
+
+
+def enclosed(body: object) -> bytes:
+    """Any msgpack value in a good envelope."""
+    return b"MMC\x01" + msgpack.packb(body)
+
+
+# Round trips -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_message_gives_back_what_went_in(kind: type[Message]) -> None:
+    for seed in range(20):
+        message = sample_of(kind, seed)
+        assert decode_message(encode_message(message)) == message
+
+
+def test_names_of_messages_are_pinned() -> None:
+    """They are the protocol: another name is another version."""
+    names = " ".join(sorted({body_of(message)["t"] for message in MESSAGES}))
+    assert names == (
+        "answer ask bye evicted gone hello nack ping pong refused repair status status? "
+        "subscribe subscribed unknown unsubscribe welcome"
+    )
+
+
+def test_message_is_an_envelope_and_a_msgpack_map() -> None:
+    assert encode_message(Ping(5)) == b"MMC\x01" + msgpack.packb({"t": "ping", "number": 5})
+
+
+def test_fields_of_a_newer_release_are_passed_over() -> None:
+    assert decode_message(enclosed({"t": "ping", "number": 5, "colour": "red"})) == Ping(5)
+
+
+# Limits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"t": "ping", "number": -1},
+        {"t": "ping", "number": 1 << 63},
+        {"t": "ping", "number": 1.0},
+        {"t": "ping", "number": "1"},
+        {"t": "ping", "number": None},
+        {"t": "ping"},
+        {"t": "pong"},
+        {"t": "nothing"},
+        {"t": 5},
+        {},
+        [],
+        None,
+        {"t": "ask", "number": 1, "what": "x" * 1025},
+        {"t": "refused", "reason": "x" * 4097},
+        body_of(Nack(7, "s", 1, [(0, 1)] * NACK_RANGES_MAX)) | {"ranges": [[0, 1]] * 257},
+        body_of(Nack(7, "s", 1, [])) | {"ranges": [[0, -1]]},
+        body_of(Nack(7, "s", 1, [])) | {"ranges": [[0]]},
+        body_of(Nack(7, "s", 1, [])) | {"ranges": [[0, 1, 2]]},
+        body_of(Nack(7, "s", 1, [])) | {"sub": -1},
+        body_of(Status(7, [FIGURES])) | {"figures": [{"stream": "s"}]},
+        {"t": "answer", "number": 1},
+    ],
+)
+def test_message_out_of_limits_is_refused(fields: object) -> None:
+    with pytest.raises(ProtocolError, match="control message: "):
+        decode_message(enclosed(fields))
+
+
+def test_as_many_ranges_as_allowed_are_taken() -> None:
+    nack = Nack(7, "s", 1, [(n, n + 1) for n in range(NACK_RANGES_MAX)])
+    assert decode_message(encode_message(nack)) == nack
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"MMC", b"MMC\x01", b"MMF1\x80", b"mmc\x01\x80", b"MMC\x01" + b"\0" * CONTROL_BYTES_MAX],
+    ids=["empty", "short", "no body", "frame", "case", "too long"],
+)
+def test_what_is_no_control_message_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not a control message"):
+        decode_message(data)
+    with pytest.raises(ProtocolError, match="not a control message"):
+        message_version(data)
+
+
+@pytest.mark.parametrize("claim", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
+def test_a_claim_of_4_gib_is_refused_before_anything_is_allocated(claim: bytes) -> None:
+    bodies = [
+        b"\x83\xa1t\xa6answer\xa6number\x01\xa4body" + claim + b"\xff\xff\xff\xff",
+        b"\x81\xa1t" + claim + b"\xff\xff\xff\xff",
+        claim + b"\xff\xff\xff\xff",
+    ]
+    for body in bodies:
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError):
+                decode_message(b"MMC\x01" + body)
+            assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+        finally:
+            tracemalloc.stop()
+
+
+def test_deep_nesting_is_refused_and_no_crash() -> None:
+    deep = b"\x83\xa1t\xa6answer\xa6number\x01\xa4body" + b"\x91" * 500_000
+    with pytest.raises(ProtocolError):
+        decode_message(b"MMC\x01" + deep)
+
+
+# Harm ------------------------------------------------------------------------------------------
+
+
+def read_or_refuse(data: bytes) -> None:
+    try:
+        message = decode_message(data)
+    except ProtocolError:
+        return
+    assert isinstance(message, get_args(Message))
+    encode_message(message)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(MESSAGES), st.integers(0, 1 << 32))
+def test_harmed_message_is_refused_or_a_message(message: Message, seed: int) -> None:
+    rng = random.Random(seed)
+    data = bytearray(encode_message(message))
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(3, len(data))
+        kind = rng.randrange(4)
+        if kind == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            data[at] = rng.randrange(256)
+        elif kind == 2:
+            data[at:at] = rng.randbytes(rng.randint(1, 9))
+        elif len(data) > 5:
+            del data[at : at + rng.randint(1, 4)]
+        data += b"\0" * max(0, 4 - len(data))
+    read_or_refuse(bytes(data))
+
+
+@given(st.binary(max_size=100))
+@example(b"\x81\xa1t\xa1\xff")
+@example(b"\x83\xa1t\xa6answer\xa6number\x01\xa4body\x81\x80\x01")
+def test_noise_in_a_good_envelope_is_refused_or_a_message(noise: bytes) -> None:
+    read_or_refuse(b"MMC\x01" + noise)
+
+
+# Two versions ----------------------------------------------------------------------------------
+
+
+def test_message_of_another_version_is_refused_and_its_version_is_known() -> None:
+    data = b"MMC\x02" + encode_message(Ping(1))[4:]
+    assert message_version(data) == 2
+    with pytest.raises(ProtocolError, match="protocol version 2, this side speaks 1"):
+        decode_message(data)
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 255])
+def test_refusal_can_be_read_by_a_peer_of_another_version(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode_refusal(version_mismatch(version), version)
+    assert message_version(data) == version
+    body = msgpack.unpackb(data[4:])
+    assert body == {"t": "refused", "reason": version_mismatch(version), "version": 1}
+    monkeypatch.setattr(_control, "PROTOCOL_VERSION", version)  # be that peer
+    answer = decode_message(data)
+    assert isinstance(answer, Refused)
+    assert answer.version == 1
+    assert answer.reason == (
+        f"protocol version {version} meets version 1: "
+        f"install the same meshmsg release on both sides"
+    )
+
+
+def test_refusal_of_this_version_is_an_ordinary_message() -> None:
+    assert decode_message(encode_refusal("no", PROTOCOL_VERSION)) == Refused("no")
+
+
+def test_what_every_version_must_find_in_hello_and_refused_is_frozen() -> None:
+    hello = body_of(Hello(peer="p", instance=7, mesh="m"))
+    assert hello.items() >= {"t": "hello", "peer": "p", "instance": 7, "mesh": "m"}.items()
+    assert hello["version"] == 1
+    assert body_of(Refused("r")) == {"t": "refused", "reason": "r", "version": 1}
+
+
+# Names on the wire -----------------------------------------------------------------------------
+
+
+def test_stream_number_is_pinned() -> None:
+    """BLAKE2b of mesh and name, 8 bytes, little-endian."""
+    assert stream_wire_id("default", "pricing/orders.**") == 9459103526460351249
+    assert stream_wire_id("other", "pricing/orders.**") != 9459103526460351249
+
+
+def test_subscription_token_is_twelve_bytes() -> None:
+    assert subscription_token(0x0102030405060708) == b"MMS1\x08\x07\x06\x05\x04\x03\x02\x01"
+    assert len(subscription_token((1 << 64) - 1)) == 12
+
+
+def test_messages_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Ping(1).number = 2  # type: ignore[misc]
+    assert msgspec.structs.asdict(Ping(1)) == {"number": 1}

@@ -1,0 +1,83 @@
+"""Every example runs by itself, says something, ends well, and is short."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+FILES = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+LINES_MAX = 80
+
+#: What a reader should see; an example that is not here has to print something.
+EXPECTED: dict[str, list[str]] = {
+    "01_hello.py": ["greetings.world {'text': 'hello'}", "key: en"],
+    "02_topics.py": ["orders.**                orders, orders.eu.retail\n"],
+    "03_batches.py": ["200,000 events in"],
+    "04_no_silent_loss.py": ["10000 events received in order, 0 lost"],
+    "05_losses_reported.py": ["reason: overflow", "300000 published ="],
+    "06_backpressure.py": [
+        "blocked by ['billing/invoices",
+        "publishing works again",
+        "evicted: you blocked shop/orders.**",
+    ],
+    "07_late_joiner.py": [
+        "start=earliest: 10 events",
+        "start=last:3: 3 events, first 'headline 8'",
+        "5 events, first 'headline 6'",
+        "1 events, first 'headline 10'",
+    ],
+    "08_threads.py": [f"results.{n} 5000 events, in order" for n in range(8)],
+    "09_asyncio.py": ["1000 quotes, total size 499500"],
+    "10_typed_events.py": ["order 7 of 100 ACME", "order 8 of 1 ACME", "not an order:"],
+    "11_own_codec.py": ["2100 characters in", "without the codec:"],
+    "12_mesh_toml.py": ["'orders' with overflow=block", "refused: no stream"],
+    "13_publisher_restart.py": ["-- killed, and started again", "a new epoch, counted from 0 on"],
+    "14_ledger.py": ["1000       250      750    0         0 reconciles", "990 reconciles"],
+}
+
+
+def test_examples_are_where_they_are_looked_for() -> None:
+    assert FILES
+    assert set(EXPECTED) <= {path.name for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_runs_and_ends_well(path: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", str(path)],
+        cwd=tmp_path,  # an example may not depend on where it is started
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip(), "an example prints what it shows"
+    for text in EXPECTED.get(path.name, []):
+        assert text in done.stdout
+    for bad in ("Traceback", "Warning", "Exception ignored"):
+        assert bad not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_is_short_and_starts_with_main(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < LINES_MAX
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "the first line says what the example shows"
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    first = next(node for node in tree.body if isinstance(node, definitions))
+    assert first.name == "main"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_is_listed_in_the_readme(path: Path) -> None:
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert f"]({path.name})" in listed
