@@ -128,3 +128,4 @@ class Monitor:
         """Stop watching."""
         with contextlib.suppress(zmq.ZMQError):
             self._owner.disable_monitor()
+        self._socket.close(linger=0)

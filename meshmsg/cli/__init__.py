@@ -19,23 +19,20 @@ import typer
 
 from meshmsg.cli import bench, demo, ledger, peers, pub, sub
 from meshmsg.cli._guard import INTERRUPTED, TERMINATED
+from meshmsg.cli._help import help_text
 from meshmsg.cli._logs import LogLevel, write_logs
 
-HELP = """Messages between processes, with no server in the middle and no silent loss.
-
-Two terminals are enough to try it:
-
-\b
-  meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000
-  meshmsg pub greetings.world hello --connect tcp://127.0.0.1:7000
-
-\b
-  meshmsg demo          see repair, loss reports and the ledger at work
-  meshmsg VERB --help   options and examples of a verb
-
-Each address option has an environment variable: MESHMSG_BIND, MESHMSG_CONNECT (several addresses
-with spaces between).  Exit status: 0 good, 1 loss or a failed check, 2 wrong usage.
-"""
+HELP = help_text(
+    "Messages between processes, with no server in the middle and no silent loss.",
+    "Each address option has an environment variable: MESHMSG_BIND and MESHMSG_CONNECT (several "
+    "addresses with spaces between). Exit status: 0 good, 1 loss or a failed check, 2 wrong usage.",
+    examples=(
+        "meshmsg demo                 see repair, loss reports and the ledger",
+        "meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000",
+        "meshmsg pub greetings.world hello --connect tcp://127.0.0.1:7000",
+        "meshmsg pub --help           options and examples of a verb",
+    ),
+)
 
 app = typer.Typer(
     help=HELP,
@@ -61,7 +58,8 @@ def _before_each_verb(
         LogLevel,
         typer.Option(
             envvar="MESHMSG_LOG",
-            help="Which of the library's own messages to show on standard error.",
+            metavar="LEVEL",
+            help="The library's own messages to show: debug, info, warning, error or off.",
             case_sensitive=False,
         ),
     ] = LogLevel.warning,

@@ -16,9 +16,7 @@ POLL_S = 0.005
 
 
 @contextmanager
-def asking(
-    connect: Sequence[str] | None, mesh: str | None, timeout_s: float
-) -> Iterator[Peer]:
+def asking(connect: Sequence[str] | None, mesh: str | None, timeout_s: float) -> Iterator[Peer]:
     """A peer that is connected to every address; raises `WaitTimeout`, `PeerRefused`."""
     if not connect:
         raise usage("--connect", "name at least one peer to ask: --connect tcp://127.0.0.1:7000")

@@ -85,10 +85,10 @@ def fill(template: str, number: int, data: Any, where: str) -> str:
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
-        if isinstance(data, dict) and name in data:
-            return str(data[name])
         if name == "n":
             return str(number)
+        if isinstance(data, dict) and name in data:
+            return str(data[name])
         raise usage(where, f"has no field {name!r} for {template!r}; fields need --json")
 
     return _PLACE.sub(value, template) if "{" in template else template

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,7 +99,7 @@ def peer_from(
     """A peer, not yet open, from a verb's options; raises `ConfigError`."""
     random_name = f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else load_toml(config)
-    given = {"bind": bind, "connect": connect, "name": name, "mesh": mesh}
+    given: dict[str, Any] = {"bind": bind, "connect": connect, "name": name, "mesh": mesh}
     settings = replace(settings, **{key: value for key, value in given.items() if value})
     if not settings.bind and not settings.connect:
         raise usage(

@@ -24,10 +24,17 @@ def console(*, stderr: bool = False) -> Console:
 
 def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:
     """An empty table; columns named in `numbers` are set to the right."""
-    from rich import box
     from rich.table import Table
 
-    made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    made = Table(
+        title=title or None,
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
+        header_style="underline",
+    )
     for column in columns:
         if column in numbers:
             made.add_column(column, justify="right", no_wrap=True)

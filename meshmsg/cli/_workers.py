@@ -93,9 +93,16 @@ class Worker:
         last = self._errors[-1].strip() if self._errors else "and did not say why"
         return f"{self.name} ended with status {status}: {last}"
 
-    def signal(self, number: int) -> None:
-        """Send it a signal."""
-        self._process.send_signal(number)
+    def freeze(self) -> None:
+        """Stop it in its tracks; returns when it has stopped.  Raises `WorkerFailed`."""
+        self._process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            raise WorkerFailed(f"{self.name} ended instead of stopping")
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     def ask_to_stop(self) -> None:
         """It ends by itself when its standard input does."""
@@ -156,7 +163,9 @@ def stop_asked() -> threading.Event:
     asked = threading.Event()
 
     def wait() -> None:
-        sys.stdin.read()
+        # Not through sys.stdin: a thread that waits inside it spoils the interpreter's exit.
+        while os.read(0, 4096):
+            pass
         asked.set()
 
     threading.Thread(target=wait, daemon=True).start()

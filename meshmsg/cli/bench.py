@@ -10,23 +10,23 @@ import typer
 
 from meshmsg._config import Stream
 from meshmsg._peer import Peer
-from meshmsg.cli._bench_worker import END, PING, PONG, TOPIC
+from meshmsg.cli._bench_worker import END, PING, TOPIC
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
+from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import to_json
 
-HELP = """Measure meshmsg here: separate processes, tcp on loopback, all guarantees on.
-
-Events a second one by one and in batches, counted where they are received, and the time of a
-round trip between two processes. For the comparison with raw ZeroMQ see `make bench`.
-
-\b
-Examples:
-  meshmsg bench
-  meshmsg bench --size 1024 --subscribers 4 --seconds 3
-  meshmsg bench --json | jq '{measure, events_per_s}'
-"""
+HELP = help_text(
+    "Measure meshmsg here: separate processes, tcp on loopback, all guarantees on.",
+    "Events a second one by one and in batches, counted where they are received, and the time of "
+    "a round trip between two processes. For the comparison with raw ZeroMQ see `make bench`.",
+    examples=(
+        "meshmsg bench",
+        "meshmsg bench --size 1024 --subscribers 4 --seconds 3",
+        "meshmsg bench --json | jq '{measure, events_per_s}'",
+    ),
+)
 
 WORKER = "meshmsg.cli._bench_worker"
 MANY = 1000
@@ -124,7 +124,7 @@ def round_trip(size: int, seconds: float) -> dict[str, Any]:
     ):
         peer.wait_for_subscribers(PING, timeout=START_S)
         started[0].next(START_S)
-        trips_us = []
+        trips_us: list[float] = []
         payload = b"x" * size
         clock = time.perf_counter
         deadline = clock() + seconds

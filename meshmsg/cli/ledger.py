@@ -12,23 +12,23 @@ from meshmsg._errors import WaitTimeout
 from meshmsg._peer import Peer
 from meshmsg.cli._asking import ask, asking
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
+from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Answer, Connect, Json, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import to_json
 from meshmsg.recovery.ledger import Ledger, LedgerRow
 
-HELP = """Ask peers for their ledger: published = delivered + filtered + lost + in flight.
-
-One row for each subscription on each stream. The exit status is 1 if a row does not add up, if
---settle is given and events stay in flight, or if a peer does not answer. A declared loss is
-accounted for, so it is shown and is not an error.
-
-\b
-Examples:
-  meshmsg ledger --connect tcp://127.0.0.1:7000
-  meshmsg ledger --connect tcp://127.0.0.1:7000 --settle 10s     (first let everything arrive)
-  meshmsg ledger -c tcp://127.0.0.1:7000 -c tcp://127.0.0.1:7001 --json
-"""
+HELP = help_text(
+    "Ask peers for their ledger: published = delivered + filtered + lost + in flight.",
+    "One row for each subscription on each stream. The exit status is 1 if a row does not add up, "
+    "if --settle is given and events stay in flight, or if a peer does not answer. A declared "
+    "loss is accounted for, so it is shown and is not an error.",
+    examples=(
+        "meshmsg ledger --connect tcp://127.0.0.1:7000",
+        "meshmsg ledger -c tcp://127.0.0.1:7000 --settle 10s   let all arrive first",
+        "meshmsg ledger -c tcp://127.0.0.1:7000 -c tcp://127.0.0.1:7001 --json",
+    ),
+)
 
 SETTLE_POLL_S = 0.05
 _NUMBERS = ("published", "delivered", "filtered", "in flight")
@@ -87,21 +87,22 @@ def show(found: Ledger, title: str = "") -> None:
     if not found.rows:
         out.print("no subscriptions, so there is nothing to account for")
         return
-    rows = table(
-        title, "stream", "subscription", *_NUMBERS[:3], "lost", "in flight", "state", "",
-        numbers=_NUMBERS,
-    )  # fmt: skip
-    for row in found.rows:
+    ordered = sorted(found.rows, key=lambda row: (row.stream, row.epoch, row.subscription))
+    states = ("state",) if any(row.state != "live" for row in ordered) else ()
+    rows = table(title, "subscription", *_NUMBERS, "lost", *states, numbers=_NUMBERS)
+    stream = None
+    for row in ordered:
+        if (row.stream, row.epoch) != stream:
+            stream = (row.stream, row.epoch)
+            rows.add_row(row.stream, style="bold")
         rows.add_row(
-            row.stream,
-            row.subscription,
+            f"{tick(row.reconciles, out.encoding)} {row.subscription}",
             f"{row.published:,}",
             f"{row.delivered:,}",
             f"{row.filtered:,}",
-            by_reason(row.lost),
             f"{row.in_flight:,}",
-            row.state,
-            tick(row.reconciles, out.encoding),
+            by_reason(row.lost),
+            *([row.state] if states else []),
             style=None if row.reconciles else "bold red",
         )
     out.print(rows)

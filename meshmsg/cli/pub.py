@@ -13,25 +13,25 @@ import typer
 from meshmsg._errors import PeerRefused, WaitTimeout
 from meshmsg._peer import Peer
 from meshmsg.cli._guard import GOOD, guarded, note, usage
+from meshmsg.cli._help import help_text
 from meshmsg.cli._items import Form, Item, from_argument, from_lines, parse_headers
 from meshmsg.cli._options import Bind, Config, Connect, Mesh, Name, Quiet, peer_from, seconds
 from meshmsg.cli._pacer import Pacer
 
-HELP = """Publish events: one from the arguments, or one for each line of standard input.
-
-DATA is text unless --json is given. Without DATA, or with '-', events are read from standard
-input. In DATA, TOPIC and --key, {n} stands for the event's number; with --json, {field} in TOPIC
-and --key stands for a field of the event's data.
-
-\b
-Examples:
-  meshmsg pub greetings.world hello --connect tcp://127.0.0.1:7000
-  meshmsg pub orders.eu '{"id": {n}}' --json --count 1000 --rate 100 -b tcp://127.0.0.1:7000
-  tail -f app.log | meshmsg pub logs.app -c tcp://127.0.0.1:7000
-  meshmsg pub 'quotes.{symbol}' --key '{symbol}' --jsonl -c ipc:///tmp/mesh < quotes.jsonl
-  meshmsg sub 'a.**' --json -c ADDR | meshmsg pub --events -c OTHER
-  meshmsg pub ticks.{n} x --count 1000 --drop 0.1 -c ADDR     (and see all of them arrive)
-"""
+HELP = help_text(
+    "Publish events: one from the arguments, or one for each line of standard input.",
+    "DATA is text unless --json is given. Without DATA, or with '-', events are read from "
+    "standard input. In DATA, TOPIC and --key, {n} stands for the event's number; with --json, "
+    "{field} in TOPIC and --key stands for a field of the event's data.",
+    examples=(
+        "meshmsg pub greetings.world hello -c tcp://127.0.0.1:7000",
+        "meshmsg pub orders.eu '{\"id\": {n}}' --json --count 1000 --rate 100",
+        "tail -f app.log | meshmsg pub logs.app -c tcp://127.0.0.1:7000",
+        "meshmsg pub 'quotes.{symbol}' --key '{symbol}' --json < quotes.jsonl",
+        "meshmsg sub 'a.**' --json -c ADDR | meshmsg pub --events -c OTHER",
+        "meshmsg pub ticks.{n} x --count 1000 --drop 0.1   lose 10 %, see it repaired",
+    ),
+)
 
 _SOURCE = "Events"
 _PACE = "Pace"
@@ -80,8 +80,8 @@ def pub(
     json: Annotated[
         bool,
         typer.Option(
-            "--json/--text",
-            "--jsonl/--text",
+            "--json",
+            "--jsonl",
             rich_help_panel=_SOURCE,
             help="DATA, or each line, is a JSON value.",
         ),
@@ -180,49 +180,54 @@ def pub(
     )
     wait_s = seconds("--wait-timeout", wait_timeout)
     drain_s = seconds("--drain-timeout", drain_timeout)
-    tally = Tally()
+    pacer = Pacer(rate) if rate else None
     with peer:
         if bind:
             note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
-        with _losing(peer, drop, seed, tally):
-            try:
-                _publish(peer, items, tally, wait, wait_s, Pacer(rate) if rate else None, quiet)
-                peer.flush(timeout=drain_s)
-            finally:
-                tally.stop(peer)
+        with Tally(peer, quiet=quiet) as tally, _losing(peer, drop, seed, tally):
+            for item in items:
+                if tally.events == 0:
+                    if wait:
+                        _wait_for_subscribers(peer, item.topic, wait, wait_s, quiet)
+                    tally.start()
+                if pacer is not None:
+                    pacer.wait()
+                peer.publish(item.topic, item.data, key=item.key, headers=item.headers)
+                tally.events += 1
+            peer.flush(timeout=drain_s)
         peer.close(timeout=drain_s)
-    note(tally.summary(), quiet=quiet)
     return GOOD
 
 
 class Tally:
-    """What was done, for the line at the end."""
+    """What was published, told in one line when the block is left, by Ctrl-C too."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: Peer, *, quiet: bool) -> None:
         self.events = 0
-        self.frames = 0
         self.dropped: int | None = None
-        self._started = time.monotonic()
-        self._seconds = 0.0
+        self._peer = peer
+        self._quiet = quiet
+        self._started = 0.0
 
     def start(self) -> None:
         """Publishing begins: the wait for subscribers does not count."""
         self._started = time.monotonic()
 
-    def stop(self, peer: Peer) -> None:
-        """Publishing has ended."""
-        self._seconds = time.monotonic() - self._started
-        self.frames = sum(stream["frames"] for stream in peer.stats()["streams"].values())
+    def __enter__(self) -> Tally:
+        return self
 
-    def summary(self) -> str:
-        """One line."""
-        took = max(self._seconds, 1e-6)
+    def __exit__(self, *_: object) -> None:
+        if self.events:
+            note(self._summary(time.monotonic() - self._started), quiet=self._quiet)
+
+    def _summary(self, took_s: float) -> str:
         plural = "" if self.events == 1 else "s"
-        text = f"published {self.events:,} event{plural} in {took:.2f} s"
+        text = f"published {self.events:,} event{plural} in {took_s:.2f} s"
         if self.events > 1:
-            text += f" ({self.events / took:,.0f}/s)"
+            text += f" ({self.events / max(took_s, 1e-6):,.0f}/s)"
         if self.dropped is not None:
-            text += f"; {self.dropped:,} of {self.frames:,} frames were dropped on purpose"
+            frames = sum(stream["frames"] for stream in self._peer.stats()["streams"].values())
+            text += f"; {self.dropped:,} of {frames:,} frames were dropped on purpose"
         return text
 
 
@@ -238,6 +243,8 @@ def _items(
             word = "--lines" if lines else "--events"
             raise usage(word, "reads standard input: leave out DATA")
         return from_argument(form, data, 1 if count is None else count)
+    if sys.stdin is None:
+        raise usage("DATA", "is missing, and there is no standard input to read lines from")
     if sys.stdin.isatty():
         note("reading lines from the terminal; Ctrl-D ends", quiet=quiet)
     return from_lines(form, sys.stdin.buffer, count or 0)
@@ -255,26 +262,6 @@ def _losing(peer: Peer, ratio: float, seed: int, tally: Tally) -> Iterator[None]
             yield
         finally:
             tally.dropped = link.dropped
-
-
-def _publish(
-    peer: Peer,
-    items: Iterator[Item],
-    tally: Tally,
-    wait: int,
-    wait_s: float,
-    pacer: Pacer | None,
-    quiet: bool,
-) -> None:
-    for item in items:
-        if tally.events == 0:
-            if wait:
-                _wait_for_subscribers(peer, item.topic, wait, wait_s, quiet)
-            tally.start()
-        if pacer is not None:
-            pacer.wait()
-        peer.publish(item.topic, item.data, key=item.key, headers=item.headers)
-        tally.events += 1
 
 
 def _wait_for_subscribers(

@@ -18,6 +18,7 @@ from meshmsg._errors import ConfigError, EventsLost
 from meshmsg._event import Event, Loss
 from meshmsg._subscription import StartFrom, Subscription
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
+from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Bind, Config, Connect, Json, Mesh, Name, Quiet, peer_from, seconds
 from meshmsg.cli._values import (
     clock_time,
@@ -28,19 +29,18 @@ from meshmsg.cli._values import (
     to_json,
 )
 
-HELP = """Show events as they come; a loss is shown in its place and makes the exit status 1.
-
-A pattern is a topic in which * stands for one level and ** for any number of levels.
-
-\b
-Examples:
-  meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000
-  meshmsg sub 'quotes.*.AAPL' 'orders.**' --connect tcp://127.0.0.1:7000
-  meshmsg sub '**' --json --count 10 --timeout 5s -c tcp://127.0.0.1:7000 | jq .data
-  meshmsg sub 'orders.**' --start earliest -c tcp://127.0.0.1:7000
-  meshmsg sub 'orders.**' --start 10m -c tcp://127.0.0.1:7000          (what is kept of 10 minutes)
-  meshmsg sub 'orders.**' --start 2026-01-31T12:00 -c tcp://127.0.0.1:7000
-"""
+HELP = help_text(
+    "Show events as they come; a loss is shown in its place and makes the exit status 1.",
+    "A pattern is a topic in which * stands for one level and ** for any number of levels.",
+    examples=(
+        "meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000",
+        "meshmsg sub 'quotes.*.AAPL' 'orders.**' -c tcp://127.0.0.1:7000",
+        "meshmsg sub '**' --json --count 10 --timeout 5s | jq .data",
+        "meshmsg sub 'orders.**' --start earliest      all that the publisher kept",
+        "meshmsg sub 'orders.**' --start 10m           the last ten minutes of it",
+        "meshmsg sub 'orders.**' --start 2026-01-31T12:00",
+    ),
+)
 
 BATCH_MAX = 1000
 #: While nothing comes, look this often whether somebody still reads our output.

@@ -2,8 +2,10 @@
 
 One publisher and one to five subscribers, modelled after the peer that joins the cores to ZeroMQ:
 
-- the live path keeps order and drops: the newest when its queue is full, any message by chance;
-- the control path (nack, repair, gone, status, tail) keeps order and delays, and may lose by chance;
+- the live path keeps order and drops: the newest when its queue is full, any message by chance
+  (in some worlds it repeats and swaps messages too, as multicast will);
+- the control path (nack, repair, gone, status, tail) keeps order and delays, and may lose by chance
+  or be cut for longer than a repair may take;
 - consumers are slow, stop for a while, or their whole process does;
 - the publisher may be restarted, with notice or without, and comes back under a new epoch.
 
@@ -61,7 +63,9 @@ class Options:
     evict_after_s: float | None
     queue_frames: int
     drop: float
+    swap: float
     control_drop: float
+    cut_s: float
     delay_s: float
     repair_bytes_max: int
     pending_bytes_max: int
@@ -84,8 +88,10 @@ class Options:
             frame_bytes=rng.choice((64, 300, 800)),
             evict_after_s=rng.choice((0.3, 1.0)) if holds and rng.random() < 0.4 else None,
             queue_frames=rng.choice((1, 3, 10, 50)),
-            drop=rng.choice((0.0, 0.02, 0.2, 0.6)),
+            drop=rng.choice((0.0, 0.02, 0.2, 0.6, 1.0)),
+            swap=rng.choice((0.0, 0.0, 0.0, 0.2)),
             control_drop=rng.choice((0.0, 0.0, 0.03)),
+            cut_s=rng.choice((0.0, 0.0, 0.0, 7.0)),
             delay_s=rng.choice((0.0, 0.001, 0.05)),
             repair_bytes_max=rng.choice((1, 1000, 100_000)),
             pending_bytes_max=rng.choice((200, 2000, 100_000)),
@@ -121,13 +127,15 @@ class Link:
         self._world = world
         self._last = 0.0
         self._life = 0
+        self.cut_until = 0.0
 
     def post(self, run: Callable[[], None], *, sure: bool = False) -> None:
-        world = self._world
-        if not sure and world.rng.random() < world.options.control_drop:
+        """Send; what is `sure` is repeated until it arrives, as the peer does with a hello."""
+        world, now = self._world, self._world.clock.now
+        if not sure and (now < self.cut_until or world.rng.random() < world.options.control_drop):
             return
         delay = world.options.delay_s * world.rng.uniform(0.5, 2)
-        self._last = max(self._last, world.clock.now + delay)
+        self._last = max(self._last, now + delay, self.cut_until)
         life = self._life
         world.clock.at(self._last, lambda: run() if life == self._life else None)
 
@@ -249,7 +257,13 @@ class Publisher:
 
     def on_subscribe(self, subscriber: Subscriber, kind: str, value: int, epoch: int) -> None:
         given = self.sender.admit(
-            subscriber.sub, f"s{subscriber.sub}", ["a.**"], kind, value, epoch, now=self.world.clock.now
+            subscriber.sub,
+            f"s{subscriber.sub}",
+            ["a.**"],
+            kind,
+            value,
+            epoch,
+            now=self.world.clock.now,
         )
         subscriber.inward.post(lambda: subscriber.on_subscribed(given), sure=True)
 
@@ -340,6 +354,8 @@ class Subscriber:
         self.unreported = 0
         self.timer = float("inf")
         self.kind = world.rng.choice(("live", "earliest", "last", "origin"))
+        if world.options.cut_s:
+            world.clock.at(world.rng.uniform(0, 2), self.cut)
         world.clock.at(world.rng.choice((0.0, 0.0, 0.3)), self.join)
 
     # --- the network's side ---
@@ -363,8 +379,12 @@ class Subscriber:
         if len(self.pipe) >= world.options.queue_frames:
             world.counters["queue_full"] += 1
             return
-        self.pipe.append((world.clock.now + world.options.delay_s, data))
-        world.clock.at(world.clock.now + world.options.delay_s, self.pump)
+        arrival = world.clock.now + world.options.delay_s
+        self.pipe.append((arrival, data))
+        if world.rng.random() < world.options.swap:
+            self.pipe.rotate(world.rng.randrange(len(self.pipe)))
+            self.pipe.append((arrival, data))
+        world.clock.at(arrival, self.pump)
 
     def take_in(self, notice: Callable[[float], None]) -> None:
         self.inbox.append(notice)
@@ -426,6 +446,12 @@ class Subscriber:
         while drained and self.admissions:
             self.enter(self.admissions.popleft(), now)
         self.run_timers(now, drained=drained)
+
+    def cut(self) -> None:
+        """No control message comes or goes for a while."""
+        self.inward.cut_until = self.outward.cut_until = (
+            self.world.clock.now + self.world.options.cut_s
+        )
 
     def read(self, now: float) -> bool:
         while self.pipe and self.pipe[0][0] <= now:
@@ -547,7 +573,8 @@ class Subscriber:
         else:
             holds = options.overflow in ("block", "buffer")
             late = loss.stop <= books.kept_from  # it was not kept when the subscriber came
-            assert reason == "overflow", f"lost by {reason}"
+            late |= reason == "deadline" and options.cut_s > 0
+            assert reason == "overflow" or late, f"lost by {reason}"
             assert late or not holds, "lost though the publisher waits for everybody"
 
     def check_run(self, books: Books, frame: Frame, low: int, high: int) -> None:
@@ -590,7 +617,6 @@ class World:
         self.subscribers: list[Subscriber] = []
         self.publisher = Publisher(self, epoch=1)
         self.subscribers += [Subscriber(self, n) for n in range(self.options.subscribers)]
-        self.final: dict[int, int] = {}
         for n in range(self.options.restarts):
             self.clock.at(0.5 + n + self.rng.random(), self.restart)
 
@@ -601,7 +627,6 @@ class World:
         orderly = self.rng.random() < 0.5
         if orderly:
             old.send_open()
-            self.final[old.sender.epoch] = old.sender.sealed
         self.publisher = Publisher(self, epoch=old.sender.epoch + 1)
         for subscriber in self.subscribers:
             if orderly:
@@ -647,8 +672,9 @@ class World:
             over = books.epoch != sender.epoch
             told = books.delivered + books.filtered + books.lost.total()
             assert told == books.consumed - books.start
-            if over and books.epoch in self.final:
-                assert books.consumed >= self.final[books.epoch], "an orderly end left a tail out"
+            if over:
+                heard = subscriber.ended_at.get(books.epoch, 0)
+                assert books.consumed >= heard, "an orderly end left a tail out"
             self.counters.update(books.lost)
 
 

@@ -1,0 +1,171 @@
+"""Peers in processes of their own, driven from a test: real sockets, real signals, real exits.
+
+    with RemotePeer("sub", connect=address) as sub:
+        sub.run("events = peer.subscribe('a.**')")
+        assert sub.eval("events.get(5).data") == 1
+
+Run as a program, this file is the other end: it reads a JSON object a line (code to run), answers
+with one, and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+START_S = 20.0
+ANSWER_S = 60.0
+
+
+class RemoteError(AssertionError):
+    """The code in the other process raised; the text is its traceback."""
+
+
+class RemotePeer:
+    """A `meshmsg.Peer` in another process."""
+
+    def __init__(self, name: str, **arguments: Any) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-W", "ignore", str(Path(__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        streams = arguments.pop("streams", [])
+        tuning = arguments.pop("tuning", {})
+        arguments |= {"name": name}
+        self._waiting = 0
+        self.run(
+            "peer = meshmsg.Peer(**arguments, "
+            "streams=[meshmsg.Stream(**s) for s in streams], tuning=meshmsg.Tuning(**tuning)).open()",
+            arguments=arguments,
+            streams=streams,
+            tuning=tuning,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def address(self) -> str:
+        return str(self.eval("peer.address"))
+
+    def send(self, code: str, *, evaluate: bool = False, **names: Any) -> None:
+        """Start something without waiting for it; `answer` waits."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(
+            json.dumps({"code": code, "eval": evaluate, "names": names}) + "\n"
+        )
+        self._process.stdin.flush()
+        self._waiting += 1
+
+    def answer(self, timeout: float = ANSWER_S) -> Any:
+        """The answer to the oldest code that was sent."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], timeout)
+        if not ready:
+            raise RemoteError(f"{self.name} did not answer in {timeout:g} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RemoteError(f"{self.name} ended with {self._process.wait(5)}")
+        self._waiting -= 1
+        reply = json.loads(line)
+        if "error" in reply:
+            raise RemoteError(f"in {self.name}:\n{reply['error']}")
+        return reply.get("value")
+
+    def run(self, code: str, timeout: float = ANSWER_S, **names: Any) -> None:
+        self.send(code, **names)
+        self.answer(timeout)
+
+    def eval(self, code: str, timeout: float = ANSWER_S, **names: Any) -> Any:
+        self.send(code, evaluate=True, **names)
+        return self.answer(timeout)
+
+    def rss_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Freeze the process."""
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL: no good-bye."""
+        self.signal(signal.SIGKILL)
+        self._process.wait(10)
+
+    def close(self) -> int:
+        """Close the peer and wait for the process to end; returns its exit status."""
+        if self._process.poll() is None:
+            self.go_on()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(5)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return self._process.returncode
+
+    def __enter__(self) -> RemotePeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def wait_until(condition: Any, timeout: float = 10.0, what: str = "") -> None:
+    """Wait for a condition; fails with its last value."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what or condition} (last: {value!r})")
+        time.sleep(0.005)
+
+
+def _serve() -> None:
+    import meshmsg
+    from meshmsg import testing
+
+    names: dict[str, Any] = {"meshmsg": meshmsg, "testing": testing, "time": time, "peer": None}
+    for line in sys.stdin:
+        order = json.loads(line)
+        names.update(order["names"])
+        reply: dict[str, Any] = {}
+        try:
+            if order["eval"]:
+                reply["value"] = eval(order["code"], names)
+            else:
+                exec(order["code"], names)
+            text = json.dumps(reply)
+        except BaseException:
+            text = json.dumps({"error": traceback.format_exc()})
+        print(text, flush=True)
+    if names["peer"] is not None:
+        names["peer"].close()
+
+
+if __name__ == "__main__":
+    _serve()
