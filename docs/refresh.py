@@ -13,9 +13,12 @@ tests/test_docs.py fails where a page is out of date.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from meshmsg import PeerConfig, Stream, Tuning
 
@@ -24,7 +27,7 @@ CONFIG_CLASSES = {kind.__name__: kind for kind in (Stream, Tuning, PeerConfig)}
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
 _QUOTE = re.compile(r"<!-- from (?P<path>\S+) -->\n+```[a-z]*\n.*?^```$", re.DOTALL | re.MULTILINE)
-_FIELDS = re.compile(r"<!-- fields of (?P<name>\w+) -->\n+(?:\|[^\n]*\n)*")
+_FIELDS = re.compile(r"<!-- fields of (?P<name>\w+) -->\n(?:\|[^\n]*\n)*")
 
 
 def pages() -> list[Path]:
@@ -51,31 +54,33 @@ def _fields(found: re.Match[str]) -> str:
 
 
 def fields_of(name: str) -> list[tuple[str, str, str]]:
-    """Name, default and docstring of each field of a configuration class, from its source."""
-    tree = ast.parse(inspect.getsource(CONFIG_CLASSES[name]))
-    body = tree.body[0].body  # type: ignore[attr-defined]
-    found = []
-    for node, after in zip(body, body[1:], strict=False):
-        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
-            text = " ".join(ast.literal_eval(after.value).split())
-            found.append((ast.unparse(node.target), _default(node.value), text))
-    return found
+    """Name, default and docstring of each field of a configuration class."""
+    kind = CONFIG_CLASSES[name]
+    texts = _docstrings(kind)
+    return [(f.name, _default(f), texts[f.name]) for f in dataclasses.fields(kind)]
 
 
-def _default(value: ast.expr | None) -> str:
-    if value is None:
+def _docstrings(kind: type) -> dict[str, str]:
+    """The text below each field, which only the source has."""
+    body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
+    return {
+        ast.unparse(node.target): " ".join(ast.literal_eval(after.value).split())
+        for node, after in pairwise(body)
+        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr)
+    }
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    value = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{field.default_factory.__name__}()`"  # type: ignore[attr-defined]
+    if value is dataclasses.MISSING:
         return "required"
-    if isinstance(value, ast.Call):  # field(default_factory=...)
-        return f"`{ast.unparse(value.keywords[0].value)}()`"
-    try:
-        constant = ast.literal_eval(value)
-    except ValueError:  # 4 * 1024 * 1024
-        constant = eval(ast.unparse(value))
-    if isinstance(constant, int) and constant % 1024 == 0:
-        return f"{constant // 1024**2} MiB" if constant % 1024**2 == 0 else f"{constant // 1024} KiB"
-    if isinstance(constant, str):
-        return f'`"{constant}"`'
-    return f"`{constant!r}`"
+    if isinstance(value, str):
+        return f'`"{value}"`'
+    if isinstance(value, int) and value % 1024 == 0:
+        return f"{value // 1024} KiB" if value % 1024**2 else f"{value // 1024**2} MiB"
+    return f"`{value!r}`"
 
 
 def main() -> None:

@@ -202,7 +202,7 @@ class Tuning:
     """A frame under load is closed at about this size."""
     push_bytes_max: int = 1024 * 1024
     """A larger frame is announced and fetched by each subscriber at its own speed."""
-    queue_frames: int = 1000
+    queue_frames: int = 256
     """Frames that ZeroMQ may queue for one subscriber (its high-water mark)."""
     close_timeout_s: float = 5.0
     """How long `close` waits for subscribers to take what they have not yet received."""

@@ -120,12 +120,6 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     start: U64
 
 
-class Unsubscribe(_Message, frozen=True, tag="unsubscribe"):
-    """The subscription is closed; its last figures."""
-
-    sub: Id
-
-
 class Nack(_Message, frozen=True, tag="nack"):
     """These events did not arrive: send them again."""
 
@@ -133,6 +127,7 @@ class Nack(_Message, frozen=True, tag="nack"):
     stream: Name
     epoch: U64
     ranges: Ranges
+    number: U64
 
 
 class Repair(_Message, frozen=True, tag="repair"):
@@ -140,7 +135,7 @@ class Repair(_Message, frozen=True, tag="repair"):
 
     sub: Id
     stream: Name
-    last: bool
+    answers: U64  # in the last message of an answer, the number of its request; else 0
 
 
 class Gone(_Message, frozen=True, tag="gone"):
@@ -151,7 +146,7 @@ class Gone(_Message, frozen=True, tag="gone"):
     epoch: U64
     ranges: Ranges
     reason: Name
-    last: bool
+    answers: U64
 
 
 class Evicted(_Message, frozen=True, tag="evicted"):
@@ -245,7 +240,6 @@ Message = (
     | Refused
     | Subscribe
     | Subscribed
-    | Unsubscribe
     | Nack
     | Repair
     | Gone

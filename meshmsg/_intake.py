@@ -22,7 +22,6 @@ from meshmsg._batch import Batch
 from meshmsg._codecs import Codec, UnknownCodec, codec_for
 from meshmsg._config import Tuning
 from meshmsg._control import (
-    NACK_RANGES_MAX,
     Evicted,
     Figures,
     Gone,
@@ -48,6 +47,8 @@ STASH_BYTES_MAX = 16 * 1024 * 1024
 LOSSES_MAX = 10_000
 BACKGROUND_AFTER_S = 0.05
 READ_FRAMES_MAX = 64
+HOLD_S = 0.05
+SIGNALS_S = 0.5
 OLD_BOOKS_MAX = 100
 
 
@@ -93,7 +94,7 @@ class RepairFrame:
 
     stream: str
     data: bytes
-    last: bool
+    answers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +181,13 @@ class Intake:
         self.sub = sub
         self.start = start
         self.filter = topics
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()
         self.counters: Counter[str] = Counter()
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
         self.closed = False
+        self._client_closed = False
         self.driven_at = 0.0
         self.current: Batch | None = None
         self.iterator: Iterator[Event] = iter(())
@@ -260,10 +262,10 @@ class Intake:
 
     def wait(self, timeout: float | None, now: float) -> None:
         """Wait for something to come in, a timer, or the time to be up."""
-        left = self._timer_due - now
-        if left != NEVER and (timeout is None or left < timeout):
-            timeout = left
-        self._client.wait(timeout)
+        # A signal that comes just before the call does not interrupt it: look up now and then, or
+        # Ctrl-C waits for the next event.
+        left = min(self._timer_due - now, SIGNALS_S)
+        self._client.wait(left if timeout is None else min(timeout, left))
 
     @property
     def timer_due(self) -> float:
@@ -407,15 +409,14 @@ class Intake:
             return
         self._deliver(source, receiver.on_frame(frame, now=now, repair=repair))
         if receiver.missing:
-            self._run_timers(now, False)
+            self._timer_due = min(self._timer_due, receiver.deadline())
 
     def _on_heartbeat(self, source: Source, beat: Heartbeat, now: float) -> None:
         receiver = source.receiver
         if receiver is not None and beat.epoch == receiver.epoch:
             source.heard_next = max(source.heard_next, beat.next)
             receiver.on_tail(beat.next, now=now)
-            if receiver.missing:
-                self._run_timers(now, False)
+            self._timer_due = min(self._timer_due, receiver.deadline())
 
     def _stash(self, source: Source, frame: Frame) -> None:
         """Keep a frame of an epoch that is not entered yet."""
@@ -430,9 +431,21 @@ class Intake:
 
     def _deliver(self, source: Source, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if not isinstance(delivery, Loss):
+            if isinstance(delivery, Loss):
+                delivery = self._joined(delivery)
+            else:
                 self._ready_bytes += len(delivery.frame.data)
             self._ready.append((source, source.books, delivery))
+
+    def _joined(self, loss: Loss) -> Loss:
+        """One report for what was found lost piece by piece."""
+        last = self._ready[-1][2] if self._ready else None
+        if isinstance(last, Loss) and last.stop == loss.first:
+            same = (last.stream, last.epoch, last.reason) == (loss.stream, loss.epoch, loss.reason)
+            if same:
+                self._ready.pop()
+                return Loss(loss.stream, loss.epoch, last.first, loss.stop, loss.reason)
+        return loss
 
     # --- the inbox ---
 
@@ -493,8 +506,7 @@ class Intake:
                     source.ended_at = notice.next
         elif notice.epoch == receiver.epoch:
             self._deliver(source, receiver.on_gone(notice.ranges, notice.reason, now=now))
-            if notice.last:
-                receiver.on_answered(now=now)
+            receiver.on_answered(notice.answers, now=now)
         self._timer_due = now
 
     def _on_repair(
@@ -509,8 +521,7 @@ class Intake:
             self.counters["bad_messages"] += 1
             return
         self._on_frame(source, frame, now, repair=True)
-        if notice.last:
-            receiver.on_answered(now=now)
+        receiver.on_answered(notice.answers, now=now)
 
     def _enter_epochs(self, now: float) -> None:
         """With all data read: close the books of an epoch that is over and enter the next."""
@@ -551,6 +562,12 @@ class Intake:
         receiver.on_tail(admission.next, now=now)
 
     def _run_timers(self, now: float, drained: bool) -> None:
+        if self._ready_bytes >= self._tuning.inbox_bytes_max:
+            # The consumer is behind: what would be sent again now has no place to go.
+            for source in self.sources():
+                source.receiver.hold(now=now)  # type: ignore[union-attr]
+            self._timer_due = now + HOLD_S
+            return
         due = NEVER
         for source in self._by_name.values():
             receiver = source.receiver
@@ -562,10 +579,10 @@ class Intake:
                 # The publisher has left: nobody will answer.
                 self._deliver(source, receiver.on_end(source.ended_at, "gone", now=now))
                 asks = []
-            for at in range(0, len(asks), NACK_RANGES_MAX):
-                ranges = asks[at : at + NACK_RANGES_MAX]
+            if asks:
                 self.counters["nacks"] += 1
-                self._post(source.link, Nack(self.sub, source.info.name, receiver.epoch, ranges))
+                request = Nack(self.sub, source.info.name, receiver.epoch, asks, receiver.request)
+                self._post(source.link, request)
             due = min(due, receiver.deadline())
         # A deadline that waits for the socket to be drained must not spin meanwhile.
         self._timer_due = due if due > now else now + 0.01
@@ -621,9 +638,13 @@ class Intake:
         return [s for s in list(self._by_name.values()) if s.receiver is not None]
 
     def close(self) -> None:
-        """With the lock held: close the socket."""
+        """Close the socket, as soon as whoever drives lets go of it."""
         self.closed = True
-        self._client.close()
+        self.wake()
+        with self.lock:
+            if not self._client_closed:
+                self._client_closed = True
+                self._client.close()
 
 
 def _row(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:

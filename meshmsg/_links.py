@@ -41,6 +41,7 @@ class Link:
         self.streams: dict[str, c.StreamInfo] = {}
         self.last_seen = time.monotonic()
         self.reconnects = -1
+        self.told = 0  #: streams of ours that the last hello named
 
     def send(self, parts: list[bytes]) -> bool:
         """Send now; only from the I/O thread."""
@@ -69,11 +70,7 @@ class Links:
     def dial_back(self, hello: c.Hello, host: str) -> None:
         """A peer with streams dialled us: dial it too, where it says it listens."""
         if any(link.instance == hello.instance for link in self._links.values()):
-            # It has streams now that it had not: the welcome it answers with will name them.
-            for link in self._links.values():
-                if link.instance == hello.instance and link.state == "up":
-                    self._node.post(link, self._node.hello(link.address))
-            return
+            return  # what is new it announces to those who dialled it, and we did
         for address in hello.listen:
             target = _reachable(address, host)
             if target and target not in self._links:
@@ -122,7 +119,12 @@ class Links:
 
     def _greet(self, link: Link) -> None:
         link.state = "greeting"
-        self._node.post(link, self._node.hello(link.address))
+        self._say_hello(link)
+
+    def _say_hello(self, link: Link) -> None:
+        hello = self._node.hello(link.address)
+        link.told = len(hello.streams)
+        self._node.post(link, hello)
 
     def _on_message(self, link: Link, parts: list[bytes]) -> None:
         if not 1 <= len(parts) <= 2:
@@ -181,6 +183,8 @@ class Links:
         link.state, link.reason = "up", ""
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
+        if link.told != self._node.publisher.count():
+            self._say_hello(link)  # a stream of ours was declared while it was under way
         for intake in list(self._node.intakes.values()):
             self._offer(link, intake, [n for n in link.streams if n not in known], born=again)
 
@@ -253,7 +257,7 @@ class Links:
     def hello_all(self) -> None:
         """Greet again: our streams have changed."""
         for link in self.up():
-            self._node.post(link, self._node.hello(link.address))
+            self._say_hello(link)
 
     def leave(self) -> None:
         """Tell everyone that we leave."""

@@ -226,10 +226,7 @@ class Node:
         self.publisher.close(LINGER_S)
         self._server.close(LINGER_S)
         for intake in list(self.intakes.values()):
-            intake.wake()
-            with intake.lock:
-                if not intake.closed:
-                    intake.close()
+            intake.close()
         self._context.close()
         self._call.wakeup.close()
         for event, _ in self._asked.values():
@@ -405,10 +402,7 @@ class Node:
         for link in self.links.up():
             figures = intake.figures(link)
             self.post(link, c.Status(intake.sub, figures, closed=True))
-        intake.wake()
-        with intake.lock:
-            if not intake.closed:
-                intake.close()
+        intake.close()
 
     def report(self, intake: Intake) -> None:
         """A consumer has come a good way: its publishers should know."""
@@ -435,7 +429,7 @@ class Node:
         if isinstance(message, c.Repair):
             if frame is None:
                 raise ProtocolError("a repair without a frame")
-            intake.notify(RepairFrame(message.stream, frame, message.last))
+            intake.notify(RepairFrame(message.stream, frame, message.answers))
         elif isinstance(message, c.StatusPlease):
             intake.tend(time.monotonic(), force=True)
             self._send_status(intake, link, message.number)
@@ -482,6 +476,7 @@ class Node:
             "evictions": list(intake.evictions),
             "sources": [
                 {
+                    **(source.receiver.counters if source.receiver else {}),
                     "stream": source.info.name,
                     "epoch": source.books.epoch,
                     "received": source.receiver.next if source.receiver else 0,
@@ -490,7 +485,6 @@ class Node:
                     "delivered": source.books.delivered,
                     "filtered": source.books.filtered,
                     "lost": dict(source.books.lost),
-                    **(dict(source.receiver.counters) if source.receiver else {}),
                 }
                 for source in intake.sources()
             ],

@@ -622,13 +622,15 @@ class PublisherSide:
         gone = list(answer.gone)
         last = len(answer.frames) - 1
         for n, frame in enumerate(answer.frames):
-            head = Repair(message.sub, message.stream, last=n == last and not gone)
+            done = n == last and not gone
+            head = Repair(message.sub, message.stream, message.number if done else 0)
             self._send_control(link, [encode_message(head), frame])
         while gone:
             part, gone = gone[:200], gone[200:]
+            number = 0 if gone else message.number
             self._post(
                 link,
-                Gone(message.sub, message.stream, message.epoch, part, answer.reason, not gone),
+                Gone(message.sub, message.stream, message.epoch, part, answer.reason, number),
             )
         self.counters["repaired_frames"] += len(answer.frames)
 
@@ -693,6 +695,10 @@ class PublisherSide:
                 Tail(o.stream, o.epoch, o.sender.first_available, o.sender.sealed)
                 for o in self._outlets.values()
             ]
+
+    def count(self) -> int:
+        """How many streams there are."""
+        return len(self._outlets)
 
     def infos(self) -> list[StreamInfo]:
         """The streams as they are announced."""

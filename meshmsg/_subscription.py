@@ -224,34 +224,39 @@ class Subscription(SubscriptionBase):
 
     def _next_batch(self, deadline: float | None) -> Batch | None:
         """The next batch, `None` when the time is up or all is closed."""
-        intake = self._intake
         while True:
-            if not _acquire(intake, deadline):
-                return None
-            try:
-                if intake.closed:
-                    return None
-                found = intake.take()
-                if found is None:
-                    now = time.monotonic()
-                    if not intake.pump(now) and not intake.inbox:
-                        if deadline is not None and now >= deadline:
-                            return None
-                        intake.wait(None if deadline is None else deadline - now, now)
-            finally:
-                intake.lock.release()
-            if isinstance(found, Batch):
+            found = self._drive(deadline)
+            if isinstance(found, Batch) or found is None:
                 return found
-            if found is not None:
-                self._handle_loss(found)
-            else:
+            self._handle_loss(found)
+
+    def _drive(self, deadline: float | None) -> Batch | Loss | None:
+        """Wait for a batch or a loss; `None` when the time is up or all is closed."""
+        intake = self._intake
+        lock = intake.lock
+        try:
+            # Taken inside `try`, and released by its owner only: Ctrl-C may come in between.
+            if not lock.acquire(timeout=_left(deadline)):
+                return None
+            while not intake.closed:
+                found = intake.take()
+                if found is not None:
+                    return found
+                now = time.monotonic()
+                if intake.pump(now) or intake.inbox:
+                    continue
                 self._check_refused()
+                if deadline is not None and now >= deadline:
+                    return None
+                intake.wait(None if deadline is None else deadline - now, now)
+            return None
+        finally:
+            if lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
 
 
-def _acquire(intake: Intake, deadline: float | None) -> bool:
-    if deadline is None:
-        return intake.lock.acquire()
-    return intake.lock.acquire(timeout=max(0.001, deadline - time.monotonic()))
+def _left(deadline: float | None) -> float:
+    return -1 if deadline is None else max(0.001, deadline - time.monotonic())
 
 
 def no_publishers(node: Node, have: int, count: int, timeout: float | None) -> str:

@@ -132,7 +132,7 @@ class FlowControl:
         return [c for c in self.claims.values() if c.received < stop and not c.evicted]
 
     def _has_caught_up(self, claim: Claim) -> bool:
-        # What fell out of the buffer is not counted by `_behind_bytes`, and is still to be reported.
+        # What fell out of the buffer is not counted as behind, and is still to be reported.
         first = self._buffer.first
         if first is not None and claim.consumed < first:
             return False
@@ -142,8 +142,12 @@ class FlowControl:
         return self._buffer.bytes_since(claim.consumed)
 
     def _settle(self, now: float) -> None:
-        waiting = [c.consumed for c in self.claims.values() if not c.evicted]
-        self._buffer.claim(min(waiting) if waiting else None)
-        self._floor_bytes = (
-            self._buffer.total_bytes - self._buffer.bytes_since(min(waiting)) if waiting else NEVER
-        )
+        # Kept for those who have yet to receive it; waited for until it is consumed.
+        waiting = [c for c in self.claims.values() if not c.evicted]
+        if not waiting:
+            self._buffer.claim(None)
+            self._floor_bytes = NEVER
+            return
+        self._buffer.claim(min(c.received for c in waiting))
+        behind = self._buffer.bytes_since(min(c.consumed for c in waiting))
+        self._floor_bytes = self._buffer.total_bytes - behind

@@ -7,8 +7,10 @@ The publisher's numbers and the subscriber's counters are kept apart and by diff
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +109,9 @@ class Ledger:
     @classmethod
     def from_dicts(cls, rows: Iterable[Mapping[str, Any]]) -> Ledger:
         """Read back what `as_dict` wrote; raises `KeyError` or `TypeError` on anything else."""
-        names = ("stream", "epoch", "subscription", "published", "delivered", "filtered")
-        return cls(
-            tuple(
-                LedgerRow(
-                    **{name: row[name] for name in names},
-                    lost=dict(row["lost"]),
-                    in_flight=row["in_flight"],
-                    state=row["state"],
-                )
-                for row in rows
-            )
-        )
+        names = [item.name for item in fields(LedgerRow)]
+        try:
+            taken = [{name: row[name] for name in names} for row in rows]
+            return cls(msgspec.convert(taken, tuple[LedgerRow, ...]))
+        except msgspec.ValidationError as error:  # another peer wrote them
+            raise TypeError(f"not the rows of a ledger: {error}") from None

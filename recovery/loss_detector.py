@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 Range = tuple[int, int]
 NEVER = float("inf")
+#: Ranges in one request; the control message takes no more.
+RANGES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +143,18 @@ class LossDetector:
                 gap.due = now
                 self._due = min(self._due, now)
 
+    def hold(self, *, now: float) -> None:
+        """Nothing is asked for on purpose (there is no room): that time does not count."""
+        self._progress_at = now - self._slept_s
+        self._due = max(self._due, now)
+
     def deadline(self) -> float:
         """When `on_deadline` has something to do, at the earliest."""
         return self._due if self._gaps else NEVER
 
-    def on_deadline(self, *, now: float, ranges_max: int = 256) -> tuple[list[Range], list[Range]]:
+    def on_deadline(
+        self, *, now: float, ranges_max: int = RANGES_MAX
+    ) -> tuple[list[Range], list[Range]]:
         """Ranges to ask for now, and ranges that are lost now."""
         timing = self._timing
         ask: list[Range] = []
@@ -159,8 +168,12 @@ class LossDetector:
                 lost.append((gap.first, gap.stop))
                 self.missing -= gap.stop - gap.first
                 continue
-            if gap.due <= now and len(ask) < ranges_max:
-                ask.append((gap.first, gap.stop))
+            joins = bool(ask) and ask[-1][1] == gap.first
+            if gap.due <= now and (joins or len(ask) < ranges_max):
+                if joins:
+                    ask[-1] = (ask[-1][0], gap.stop)
+                else:
+                    ask.append((gap.first, gap.stop))
                 wait = min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
                 gap.due = now + self._jitter(wait)
                 gap.tries += 1

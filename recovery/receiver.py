@@ -54,6 +54,7 @@ class StreamReceiver:
         "high",
         "next",
         "pending_bytes",
+        "request",
         "start",
         "stream",
     )
@@ -74,6 +75,7 @@ class StreamReceiver:
         self.next = start  #: the next number to hand on
         self.high = start  #: one past the highest number heard of
         self.pending_bytes = 0
+        self.request = 0  #: the number of the last repair request
         self.counters: Counter[str] = Counter()
         self._detector = LossDetector(timing, rng)
         self._pending: list[Frame] = []
@@ -113,9 +115,13 @@ class StreamReceiver:
             self._declare(max(first, self.next), min(stop, self.high), reason, now)
         return self._drain()
 
-    def on_answered(self, *, now: float) -> None:
-        """A repair request was answered in full or up to its limit: ask on for the rest."""
-        self._detector.rearm(now=now)
+    def on_answered(self, request: int, *, now: float) -> None:
+        """A repair request was answered, in full or up to its limit: ask on for the rest.
+
+        Answers to earlier requests, and 0 for an answer that goes on, change nothing.
+        """
+        if request and request == self.request:
+            self._detector.rearm(now=now)
 
     def on_end(self, stop: int, reason: str, *, now: float) -> list[Delivery]:
         """The epoch ended at `stop` and nothing more of it will come."""
@@ -148,9 +154,14 @@ class StreamReceiver:
         if self._detector.deadline() > now:
             return [], []
         ask, lost = self._detector.on_deadline(now=now)
+        self.request += bool(ask)
         for first, stop in lost:
             self._mark_lost(first, stop, "deadline")
         return ask, self._drain() if lost else []
+
+    def hold(self, *, now: float) -> None:
+        """There is no room for what would come: ask for nothing, and give nothing up."""
+        self._detector.hold(now=now)
 
     # --- state ---
 

@@ -85,6 +85,7 @@ class RetransmitBuffer:
 
     __slots__ = (
         "_backlog",
+        "_full",
         "_ring",
         "backlog_bytes_max",
         "claimed_from",
@@ -103,6 +104,7 @@ class RetransmitBuffer:
         self.hold = hold
         self._ring = _Frames()
         self._backlog = _Frames()
+        self._full = False  # the backlog refused a frame, and nothing was taken from it since
         self.claimed_from: int | None = None  #: somebody has yet to take events from here on
         self.total_bytes = 0  #: bytes ever appended
         self.discarded = 0  #: events that left the buffer
@@ -133,6 +135,8 @@ class RetransmitBuffer:
         while len(backlog) and (seq is None or backlog.first_stop <= seq):
             first, stop, _, _ = backlog.pop_first()
             self.discarded += stop - first
+            self._full = False
+        self._full = self._full and len(backlog) > 0
         self._trim()
 
     def _trim(self) -> None:
@@ -147,7 +151,10 @@ class RetransmitBuffer:
 
     def _let_go(self, first: int, stop: int, frame: Data, end: int) -> None:
         claimed = self._is_claimed(stop)
-        if claimed and self._backlog.bytes + len(frame) <= self.backlog_bytes_max:
+        fits = self._backlog.bytes + len(frame) <= self.backlog_bytes_max
+        # Once one was refused, smaller ones that would fit are too: one hole, not a sieve.
+        self._full = self._full or (claimed and not fits)
+        if claimed and not self._full:
             self._backlog.append(first, stop, frame, end)
             return
         self.discarded += stop - first

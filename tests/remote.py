@@ -10,6 +10,7 @@ with one, and ends when its input does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -122,8 +123,10 @@ class RemotePeer:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait(5)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
         return self._process.returncode
 
     def __enter__(self) -> RemotePeer:

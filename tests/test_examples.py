@@ -39,6 +39,8 @@ EXPECTED: dict[str, list[str]] = {
     "12_mesh_toml.py": ["'orders' with overflow=block", "refused: no stream"],
     "13_publisher_restart.py": ["-- killed, and started again", "a new epoch, counted from 0 on"],
     "14_ledger.py": ["1000       250      750    0         0 reconciles", "990 reconciles"],
+    "15_testing.py": ["outage: the last event was found missing", "all tests passed"],
+    "16_read_a_frame.py": ["'key': 'c', 'payload': b'\\xc0'"],
 }
 
 

@@ -94,9 +94,13 @@ def peer_from(
     name: str | None,
     mesh: str | None,
     config: Path | None = None,
+    streams: Sequence[Stream] = (),
     overflow: str | None = None,
 ) -> Peer:
-    """A peer, not yet open, from a verb's options; raises `ConfigError`."""
+    """A peer, not yet open, from a verb's options; raises `ConfigError`.
+
+    `streams` are declared where the configuration declares none.
+    """
     random_name = f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else load_toml(config)
     given: dict[str, Any] = {"bind": bind, "connect": connect, "name": name, "mesh": mesh}
@@ -107,7 +111,8 @@ def peer_from(
             "say where the other peers are: --connect tcp://HOST:PORT to go to one, or "
             "--bind tcp://127.0.0.1:7000 to wait for them",
         )
+    declared = settings.streams or tuple(streams)
     if overflow is not None:
-        streams = settings.streams or (Stream("**"),)
-        settings = replace(settings, streams=tuple(replace(s, overflow=overflow) for s in streams))
+        declared = tuple(replace(stream, overflow=overflow) for stream in declared)
+    settings = replace(settings, streams=declared)
     return Peer(**config_arguments(settings))

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -116,7 +117,7 @@ class Worker:
         """Have it ended, and everything of it freed."""
         self.ask_to_stop()
         try:
-            self._process.wait(0 if at_once else STOP_S)
+            self._process.wait(0 if at_once else 2 * STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()  # a stopped process too
             self._process.wait()
@@ -158,7 +159,10 @@ def say(message: Mapping[str, Any]) -> None:
 
 
 def stop_asked() -> threading.Event:
-    """Set when the command that started us wants us to end, or has gone."""
+    """Set when the command that started us wants us to end, or has gone.
+
+    Whoever does not heed it is ended a little later, whatever it does.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = threading.Event()
 
@@ -167,6 +171,8 @@ def stop_asked() -> threading.Event:
         while os.read(0, 4096):
             pass
         asked.set()
+        time.sleep(STOP_S)
+        os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
     return asked

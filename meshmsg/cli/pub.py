@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from meshmsg._config import Stream
 from meshmsg._errors import PeerRefused, WaitTimeout
 from meshmsg._peer import Peer
 from meshmsg.cli._guard import GOOD, guarded, note, usage
@@ -176,6 +177,7 @@ def pub(
         name=name,
         mesh=mesh,
         config=config,
+        streams=[Stream("**")],
         overflow=overflow,
     )
     wait_s = seconds("--wait-timeout", wait_timeout)

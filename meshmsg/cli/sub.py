@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import math
 import select
 import sys
 import time
@@ -45,7 +46,7 @@ HELP = help_text(
 BATCH_MAX = 1000
 #: While nothing comes, look this often whether somebody still reads our output.
 LOOK_S = 0.25
-EXPLAIN_AFTER_S = 2.0
+EXPLAIN_AFTER_S = 1.0
 
 
 class OnLoss(enum.StrEnum):
@@ -238,7 +239,9 @@ def parse_where(text: str) -> StartFrom:
     from meshmsg._subscription import parse_start
 
     with contextlib.suppress(ValueError):
-        return float(text)
+        moment = float(text)
+        if 0 <= moment < math.inf:
+            return moment
     if text[-1:] in "smhd" and text[:1].isdigit():
         with contextlib.suppress(ConfigError):
             return time.time() - parse_time("--start", text)

@@ -20,21 +20,10 @@ from crc32c import crc32c
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import MsgpackCodec
-from meshmsg._control import (
-    Answer,
-    Figures,
-    Gone,
-    Hello,
-    Nack,
-    Pong,
-    Status,
-    Subscribe,
-    Tail,
-    decode_message,
-    encode_message,
-)
+from meshmsg._control import decode_message, encode_message
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame, Heartbeat, encode_frame, encode_headers
+from tests.samples import KINDS, sample_of
 
 SEED = 20_260_101
 SHORT = 2_000
@@ -92,21 +81,7 @@ def some_heartbeat(rng: random.Random) -> bytes:
 
 
 def some_message(rng: random.Random) -> bytes:
-    ranges = [(n, n + rng.randrange(9)) for n in range(rng.randrange(9))]
-    figures = Figures("p/a", 1700, 0, 9, 8, 5, 2, {"overflow": 1})
-    return encode_message(
-        rng.choice(
-            [
-                Hello(peer="p", instance=rng.getrandbits(64), mesh="m"),
-                Subscribe(sub=7, patterns=["a.**"], starts=[]),
-                Nack(sub=7, stream="p/a", epoch=1700, ranges=ranges),
-                Gone(sub=7, stream="p/a", epoch=1, ranges=ranges, reason="overflow", last=True),
-                Status(sub=7, figures=[figures]),
-                Pong(number=1, instance=7, tails=[Tail("p/a", 1, 2, 3)]),
-                Answer(number=1, body={"rows": [1, None, {"x": [b"y", 2.5]}]}),
-            ]
-        )
-    )
+    return encode_message(sample_of(rng.choice(KINDS), rng.getrandbits(32)))
 
 
 # Harm ------------------------------------------------------------------------------------------
@@ -171,7 +146,7 @@ def read_frame(data: bytes) -> None:
         assert batch.to_arrow().num_rows == frame.count
 
 
-KINDS: list[tuple[str, Callable[[random.Random], bytes], Callable[[bytes], Any]]] = [
+DECODERS: list[tuple[str, Callable[[random.Random], bytes], Callable[[bytes], Any]]] = [
     ("frames", some_frame, read_frame),
     ("heartbeats", some_heartbeat, Heartbeat.decode),
     ("messages", some_message, decode_message),
@@ -182,7 +157,7 @@ def fuzz(number: int) -> Counter[str]:
     rng = random.Random(SEED)
     outcome: Counter[str] = Counter()
     for case in range(number):
-        kind, make, read = KINDS[0 if case % 4 < 2 else case % 4 - 1]
+        kind, make, read = DECODERS[0 if case % 4 < 2 else case % 4 - 1]
         data = make(rng)
         read(data)  # unharmed, it is fine
         data = (
@@ -204,7 +179,7 @@ def fuzz(number: int) -> Counter[str]:
 def check(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = fuzz(number)
     assert outcome.total() == number
-    for kind, _, _ in KINDS:  # both ways out are really taken
+    for kind, _, _ in DECODERS:  # both ways out are really taken
         assert outcome[f"{kind} refused"] > number // 50
     assert outcome["frames readable"] > number // 100
     counts = ", ".join(f"{count:,} {what}" for what, count in sorted(outcome.items()))

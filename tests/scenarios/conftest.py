@@ -20,8 +20,9 @@ class LedgerCommand:
     def __call__(self, *addresses: str, settle: float = 10.0, lost: bool = False) -> list[Any]:
         """Check that the books reconcile, and return the rows."""
         connect = [part for address in addresses for part in ("--connect", address)]
+        wait = ["--settle", str(settle)] if settle else []
         done = subprocess.run(
-            [sys.executable, "-m", "meshmsg", "ledger", *connect, "--settle", str(settle), "--json"],
+            [sys.executable, "-m", "meshmsg", "ledger", *connect, *wait, "--json"],
             capture_output=True,
             text=True,
             timeout=60,

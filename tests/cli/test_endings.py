@@ -1,0 +1,166 @@
+"""Ctrl-C, SIGTERM and closed pipes: every verb ends soon, quietly and by the book."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from meshmsg import Peer
+from meshmsg._config import Stream
+
+FREE = "tcp://127.0.0.1:*"
+#: Far above what it takes, and well below any of the time-outs that it must not sit through.
+SOON_S = 3.0
+
+
+def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    began = time.monotonic()
+    running.process.send_signal(send)
+    assert running.end() == status
+    assert time.monotonic() - began < SOON_S
+    assert "Traceback" not in running.errors()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+def test_ctrl_c_ends_sub(start: Any) -> None:
+    sub = start("sub", "a.**", "--bind", FREE)
+    sub.address()
+    ends_soon(sub, 130)
+    assert sub.errors().count("\n") == 1
+
+
+def test_ctrl_c_ends_sub_that_waits_for_its_publisher(start: Any, tmp_path: Path) -> None:
+    sub = start("sub", "a.**", "--connect", f"ipc://{tmp_path}/nobody")
+    sub.wait_for_line("no publisher of these topics yet", err=True)
+    ends_soon(sub, 130)
+
+
+def test_sigterm_ends_sub_as_well(start: Any) -> None:
+    sub = start("sub", "a.**", "--bind", FREE)
+    sub.address()
+    ends_soon(sub, 143, signal.SIGTERM)
+
+
+def test_ctrl_c_ends_pub_and_tells_what_was_published(start: Any) -> None:
+    sub = start("sub", "a.**", "--bind", FREE)
+    pub = start("pub", "a.b", "x", "--count", "0", "--rate", "100", "--connect", sub.address())
+    sub.wait_for_line("x")
+    ends_soon(pub, 130)
+    assert "published" in pub.errors()
+
+
+def test_ctrl_c_ends_pub_that_waits_for_subscribers(start: Any) -> None:
+    pub = start("pub", "a.b", "x", "--bind", FREE, "--wait-timeout", "60s")
+    pub.address()
+    ends_soon(pub, 130)
+
+
+def test_ctrl_c_ends_pub_that_waits_for_input(start: Any) -> None:
+    pub = start("pub", "a.b", "--bind", FREE, stdin=subprocess.PIPE)
+    pub.address()
+    ends_soon(pub, 130)
+
+
+def test_ctrl_c_ends_pub_that_a_frozen_subscriber_blocks(start: Any, tmp_path: Path) -> None:
+    config = tmp_path / "mesh.toml"
+    config.write_text(
+        '[peer]\nname = "p"\n'
+        '[[stream]]\ntopics = "**"\noverflow = "block"\nwindow_bytes = "64KiB"\n'
+    )
+    sub = start("sub", "a.**", "--bind", FREE)
+    address = sub.address()
+    pub = start(
+        "pub", "a.b", "x" * 1000, "--count", "0", "--connect", address, "--config", str(config),
+        "--bind", FREE,
+    )  # fmt: skip
+    sub.wait_for_line("xxx")
+    sub.freeze()
+    with Peer("watch", connect=pub.address()) as watch:
+        watch.wait_for_peers(timeout=60)
+
+        def blocked() -> bool:
+            (stats,) = watch.ask("stats").values()
+            return bool(stats["streams"]["**"]["blocked_by"])
+
+        deadline = time.monotonic() + 60
+        while not blocked():
+            assert time.monotonic() < deadline
+    ends_soon(pub, 130)
+    sub.thaw()
+
+
+@pytest.mark.parametrize("verb", ["ledger", "peers"])
+def test_ctrl_c_ends_verbs_that_wait_for_answers(start: Any, tmp_path: Path, verb: str) -> None:
+    waiting = start("--log", "debug", verb, "-c", f"ipc://{tmp_path}/nobody", "--timeout", "60s")
+    # Nothing is printed while it waits; its peer's socket tells that it has come that far.
+    process = psutil.Process(waiting.process.pid)
+    deadline = time.monotonic() + 60
+    while process.num_threads() < 3:
+        assert time.monotonic() < deadline
+        assert waiting.process.poll() is None, waiting.errors()
+    ends_soon(waiting, 130)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun"),
+    [
+        (("bench", "--seconds", "60"), "measuring events"),
+        (("demo", "--plain", "--seconds", "60"), None),
+    ],
+)
+def test_ctrl_c_ends_verbs_with_workers(
+    start: Any, arguments: tuple[str, ...], begun: str | None
+) -> None:
+    running = start(*arguments)
+    if begun is None:
+        running.wait_for_line("dropped on purpose")
+    else:
+        running.wait_for_line(begun, err=True)
+    ends_soon(running, 130)
+
+
+def test_a_closed_pipe_ends_sub_quietly_though_no_more_events_come() -> None:
+    command = [sys.executable, "-W", "error", "-m", "meshmsg", "sub", "a.**", "--connect"]
+    with (
+        Peer("p", bind=FREE, streams=Stream("**")) as peer,
+        subprocess.Popen(
+            [*command, peer.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as sub,
+    ):
+        assert sub.stdout is not None
+        assert sub.stderr is not None
+        peer.wait_for_subscribers("a.b", timeout=60)
+        peer.publish("a.b", "only")
+        assert sub.stdout.readline().endswith(b"only\n")
+        sub.stdout.close()
+        assert sub.wait(60) == 0
+        assert sub.stderr.read() == b""
+
+
+def test_a_closed_pipe_ends_sub_quietly_in_the_middle_of_many() -> None:
+    command = f"{sys.executable} -W error -m meshmsg sub 'a.**' --connect $0 | head -n 2"
+    with Peer("p", bind=FREE, streams=Stream("**")) as peer:
+        shell = subprocess.Popen(
+            ["bash", "-o", "pipefail", "-c", command, peer.address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        )
+        with shell:
+            peer.wait_for_subscribers("a.b", timeout=60)
+            peer.publish_many("a.b", ["x" * 100] * 20_000)
+            out, err = shell.communicate(timeout=60)
+    assert shell.returncode == 0
+    assert out.count("\n") == 2
+    assert err == ""

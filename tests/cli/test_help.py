@@ -1,0 +1,58 @@
+"""Help, version, and how much the command loads before it does anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import meshmsg
+
+VERBS = ("pub", "sub", "ledger", "peers", "bench", "demo")
+
+
+def test_version_is_that_of_the_library(run: Any) -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"meshmsg {meshmsg.__version__}\n"
+
+
+def test_help_names_every_verb_and_the_way_in(run: Any) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for verb in VERBS:
+        assert f" {verb} " in result.stdout
+    assert "Examples:" in result.stdout
+    assert "MESHMSG_CONNECT" in result.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_examples_on_lines_of_their_own(run: Any, verb: str) -> None:
+    result = run(verb, "--help")
+    assert result.exit_code == 0
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    after = lines[lines.index("Examples:") + 1 :]
+    assert f"meshmsg {verb}" in after[0]
+
+
+@pytest.mark.parametrize("arguments", [("pubb",), ("pub", "--nope"), ("sub",), ("ledger", "extra")])
+def test_unknown_words_are_wrong_usage(run: Any, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_python_m_meshmsg_is_the_command() -> None:
+    command = [sys.executable, "-W", "error", "-m", "meshmsg", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("meshmsg ")
+    assert done.stderr == ""
+
+
+def test_start_up_loads_nothing_that_only_some_verbs_need() -> None:
+    heavy = ("rich", "multiprocessing", "numpy", "pyarrow", "matplotlib", "pyspark", "pydantic")
+    program = f"import sys, meshmsg.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

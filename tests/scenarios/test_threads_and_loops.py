@@ -1,0 +1,309 @@
+"""Publishing from many threads and from event loops; opening, closing, leaving."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import meshmsg
+from meshmsg import AsyncPeer, Peer, Stream
+from tests.remote import RemotePeer, wait_until
+
+THREADS = 8
+
+
+def test_eight_threads_publish_and_each_keeps_its_order() -> None:
+    each = 5000
+    with (
+        Peer("pub", streams=[Stream("t.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("t.*") as events,
+    ):
+        pub.wait_for_subscribers("t.x", count=1, timeout=10)
+        positions: dict[int, list[int]] = defaultdict(list)
+
+        def work(number: int) -> None:
+            for n in range(each):
+                if n % 100 == 99:
+                    last = pub.publish_many(f"t.{number}", [n] * 1)
+                    assert last is not None
+                    positions[number].append(last.seq)
+                else:
+                    positions[number].append(pub.publish(f"t.{number}", n).seq)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        got: dict[str, list[int]] = defaultdict(list)
+        seqs: list[int] = []
+        at: dict[tuple[str, int], int] = {}
+        while len(seqs) < THREADS * each:
+            for event in events.get_many(10_000, timeout=10):
+                got[event.topic].append(event.data)
+                seqs.append(event.seq)
+                at[event.topic, event.data] = event.seq
+        for thread in threads:
+            thread.join()
+        for number, own in positions.items():
+            assert own == [at[f"t.{number}", n] for n in range(each)]
+        assert seqs == list(range(THREADS * each))
+        assert all(got[f"t.{n}"] == list(range(each)) for n in range(THREADS))
+        assert pub.ledger().reconciles
+
+
+def test_sync_peer_publishes_from_an_event_loop() -> None:
+    with (
+        Peer("pub", streams=[Stream("t.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("t.*") as events,
+    ):
+        pub.wait_for_subscribers("t.x", count=1, timeout=10)
+
+        async def publish(number: int) -> None:
+            for n in range(500):
+                pub.publish(f"t.{number}", n)
+                await asyncio.sleep(0)
+
+        async def main() -> None:
+            await asyncio.gather(*(publish(n) for n in range(4)))
+
+        asyncio.run(main())
+        got: dict[str, list[int]] = defaultdict(list)
+        for _ in range(2000):
+            event = events.get(timeout=10)
+            assert event is not None
+            got[event.topic].append(event.data)
+        assert all(got[f"t.{n}"] == list(range(500)) for n in range(4))
+
+
+def test_async_peers_exchange_events_and_reconcile() -> None:
+    async def main() -> None:
+        async with (
+            AsyncPeer("pub", streams=[Stream("t.**")]) as pub,
+            AsyncPeer("sub", connect=pub.address) as sub,
+            sub.subscribe("t.*") as events,
+        ):
+            await events.wait_for_publishers(timeout=10)
+            await pub.wait_for_subscribers("t.x", count=1, timeout=10)
+
+            async def publish() -> None:
+                for n in range(5000):
+                    await pub.publish("t.x", n, key=str(n))
+                await pub.publish_many("t.x", list(range(5000, 20_000)))
+
+            task = asyncio.create_task(publish())
+            got = []
+            async for event in events:
+                got.append(event.data)
+                if len(got) == 10_000:
+                    break
+            got += [event.data for event in await events.get_many(5, timeout=5)]
+            async for batch in events.batches():
+                got += batch.data
+                if len(got) == 20_000:
+                    break
+            await task
+            await pub.flush(timeout=5)
+            assert got == list(range(20_000))
+            assert await events.get(timeout=0.05) is None
+            assert (await pub.ledger()).reconciles
+            assert (await sub.ledger()).reconciles
+
+    asyncio.run(main())
+
+
+def test_async_publish_waits_for_a_blocked_stream_without_blocking_the_loop() -> None:
+    async def main() -> None:
+        stream = Stream("t.**", overflow="block", window_bytes="64KiB", buffer_bytes="1MB")
+        tuning = meshmsg.Tuning(inbox_bytes_max=1000, queue_frames=4)
+        async with (
+            AsyncPeer("pub", streams=[stream]) as pub,
+            AsyncPeer("sub", connect=pub.address, tuning=tuning) as sub,
+            sub.subscribe("t.*") as events,
+        ):
+            await pub.wait_for_subscribers("t.x", count=1, timeout=10)
+            with pytest.raises(meshmsg.PublishTimeout, match="sub/-#"):
+                for _ in range(1000):
+                    await pub.publish("t.x", bytes(1000), timeout=0.2)
+            beats = 0
+
+            async def beat() -> None:
+                nonlocal beats
+                while True:
+                    beats += 1
+                    await asyncio.sleep(0.001)
+
+            heart = asyncio.create_task(beat())
+            blocked = asyncio.create_task(pub.publish("t.x", b"last"))
+            while beats < 20:
+                await asyncio.sleep(0.001)
+            assert not blocked.done()
+            got = []
+            async for event in events:
+                got.append(event)
+                if event.data == b"last":
+                    break
+            await blocked
+            heart.cancel()
+            assert events.losses == []
+            assert [event.seq for event in got] == list(range(len(got)))
+
+    asyncio.run(main())
+
+
+def test_nothing_runs_before_the_peer_is_entered() -> None:
+    threads, files = threading.active_count(), _open_files()
+    peer = Peer("quiet", streams=[Stream("a.**")], bind="tcp://127.0.0.1:*")
+    asynchronous = AsyncPeer("quiet", streams=[Stream("a.**")], bind="tcp://127.0.0.1:*")
+    assert (threading.active_count(), _open_files()) == (threads, files)
+    with pytest.raises(meshmsg.ClosedError, match="use a with block"):
+        peer.publish("a.b", 1)
+    with pytest.raises(meshmsg.ClosedError):
+        asynchronous.subscribe("a.b")
+
+
+def test_closing_frees_everything_and_may_be_repeated() -> None:
+    gc.collect()
+    threads, files = threading.active_count(), _open_files()
+    for _ in range(3):
+        with Peer("pub", streams=[Stream("a.**")]) as pub, Peer("sub", connect=pub.address) as sub:
+            events = sub.subscribe("a.**")
+            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.publish("a.b", 1)
+            assert events.get(timeout=5) is not None
+        sub.close()
+        pub.close()
+        events.close()
+        with pytest.raises(meshmsg.ClosedError):
+            events.get()
+        with pytest.raises(meshmsg.ClosedError):
+            pub.publish("a.b", 1)
+        assert list(events) == []
+    wait_until(lambda: (threading.active_count(), _open_files()) == (threads, files))
+
+
+def test_close_hands_over_what_was_published() -> None:
+    with RemotePeer("sub", bind="tcp://127.0.0.1:*") as sub:
+        sub.run("events = peer.subscribe('a.**')")
+        with Peer("pub", streams=[Stream("a.**")], connect=sub.address) as pub:
+            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.publish_many("a.b", list(range(100_000)))
+        # The publisher has gone, and nothing was lost with it.
+        assert sub.eval("[e.data for e in (events.get(5) for _ in range(100_000))][-1]") == 99_999
+        assert sub.eval("events.lost") == 0
+
+
+def test_close_gives_up_on_a_stalled_subscriber_in_time_and_says_so() -> None:
+    tuning = {"inbox_bytes_max": 1000, "queue_frames": 4}
+    with RemotePeer("sub", bind="tcp://127.0.0.1:*", tuning=tuning) as sub:
+        sub.run("events = peer.subscribe('a.**')")
+        pub = Peer("pub", streams=[Stream("a.**", buffer_bytes="256MiB")], connect=sub.address).open()
+        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.publish_many("a.b", [bytes(10_000)] * 10_000)
+        began = time.monotonic()
+        with pytest.warns(RuntimeWarning, match="before these had received everything: sub/-#"):
+            pub.close(timeout=0.3)
+        assert time.monotonic() - began < 5
+        # What went with it is reported, not forgotten.
+        assert sub.eval(
+            "sum(1 for e in iter(lambda: events.get(2), None)) + sum(x.count for x in events.losses)"
+        ) == 10_000
+        assert set(sub.eval("[x.reason for x in events.losses]")) == {"gone"}
+
+
+def test_waiting_consumer_is_woken_when_its_peer_closes() -> None:
+    with Peer("sub") as sub:
+        events = sub.subscribe("a.**")
+        ended: list[int] = []
+        thread = threading.Thread(target=lambda: ended.append(sum(1 for _ in events)))
+        thread.start()
+        wait_until(lambda: events._intake.driven_at > 0)
+        sub.close()
+        thread.join(5)
+        assert ended == [0]
+
+
+def test_unclosed_peer_warns() -> None:
+    peer = Peer("forgotten").open()
+    with pytest.warns(ResourceWarning, match="'forgotten' was not closed"):
+        del peer
+        gc.collect()
+
+
+LEAVES_BY_ITSELF = """
+import meshmsg
+with meshmsg.Peer("p", streams=[meshmsg.Stream("a.**")]) as peer, peer.subscribe("b.**") as events:
+    print("ready", flush=True)
+    for event in events:
+        pass
+"""
+
+
+LEAVES_ITS_LOOP = """
+import asyncio, meshmsg
+async def main():
+    async with meshmsg.AsyncPeer("p", streams=[meshmsg.Stream("a.**")]) as peer:
+        async with peer.subscribe("b.**") as events:
+            print("ready", flush=True)
+            async for event in events:
+                pass
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [LEAVES_BY_ITSELF, LEAVES_ITS_LOOP], ids=["sync", "async"])
+@pytest.mark.parametrize("again", range(3))
+def test_process_ends_by_itself_after_ctrl_c(program: str, again: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode in (-signal.SIGINT, 130, 1)
+    assert b"KeyboardInterrupt" in errors
+
+
+def test_process_that_never_closes_its_peer_still_ends() -> None:
+    code = "import meshmsg; p = meshmsg.Peer('p').open(); p.publish('a.b', 1)"
+    done = subprocess.run([sys.executable, "-c", code], timeout=15, check=False)
+    assert done.returncode == 0
+
+
+def test_idle_event_is_sent_at_once_by_the_caller() -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        sender = pub._open_node().publisher._routes["a.b"].sender
+        for n in range(20):
+            wait_until(lambda: sender.heartbeat_due() != 0)
+            time.sleep(0.001)  # idle, as the test wants it
+            pub.publish("a.b", n)
+            assert sender.open_events == 0, "it did not wait for anything"
+            assert events.get(timeout=5) is not None
+
+
+def test_frames_fill_under_load() -> None:
+    with Peer("pub", streams=[Stream("a.**", overflow="drop_oldest")]) as pub:
+        for _ in range(100_000):
+            pub.publish("a.b", b"x" * 64)
+        pub.flush()
+        frames = pub.stats()["streams"]["a.**"]["frames"]
+        assert 100_000 / frames > 50, f"{frames} frames"
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
