@@ -19,9 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import time_ns
 from typing import Any
 
+import msgspec
+
 from meshmsg._codecs import Codec, codec_for, encode_payload
 from meshmsg._config import PeerConfig, Stream, Tuning
 from meshmsg._control import (
+    NACK_RANGES_MAX,
     Evicted,
     Figures,
     Gone,
@@ -609,7 +612,8 @@ class PublisherSide:
 
     def on_nack(self, link: bytes, message: Nack) -> None:
         """Send again what was asked for, as far as it is there."""
-        outlet = self._outlets.get(message.stream)
+        sub, stream = message.sub, message.stream
+        outlet = self._outlets.get(stream)
         with self._lock:
             known = self._subs.get(message.sub)
             if outlet is None or known is None or known.link != link:
@@ -617,21 +621,19 @@ class PublisherSide:
                 return
             self.counters["nacks"] += 1
             answer = outlet.sender.repair(
-                message.sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
+                sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
             )
-        gone = list(answer.gone)
-        last = len(answer.frames) - 1
-        for n, frame in enumerate(answer.frames):
-            done = n == last and not gone
-            head = Repair(message.sub, message.stream, message.number if done else 0)
-            self._send_control(link, [encode_message(head), frame])
-        while gone:
-            part, gone = gone[:200], gone[200:]
-            number = 0 if gone else message.number
-            self._post(
-                link,
-                Gone(message.sub, message.stream, message.epoch, part, answer.reason, number),
-            )
+        parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in answer.frames]
+        last: Repair | Gone = Repair(sub, stream, message.number)
+        for reason, ranges in answer.gone.items():
+            for at in range(0, len(ranges), NACK_RANGES_MAX):
+                some = ranges[at : at + NACK_RANGES_MAX]
+                last = Gone(sub, stream, message.epoch, some, reason, message.number)
+                parts.append([encode_message(msgspec.structs.replace(last, answers=0))])
+        if parts:
+            parts[-1][0] = encode_message(last)  # the last one says that the answer is complete
+        for part in parts:
+            self._send_control(link, part)
         self.counters["repaired_frames"] += len(answer.frames)
 
     def on_status(self, link: bytes, message: Status, now: float) -> None:

@@ -33,6 +33,7 @@ class Claim:
     blocked_since: float | None = None
     repaired: int = 0
     gone: int = 0
+    expired_before: int = 0  # what was not kept any more when it came
     attached: bool = True
     reported: bool = False
 

@@ -43,11 +43,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class RepairAnswer:
-    """Frames to send again, ranges that are gone and why."""
+    """Frames to send again, and ranges that are gone by reason."""
 
     frames: list[bytes]
-    gone: list[Range]
-    reason: str
+    gone: dict[str, list[Range]]
 
 
 class StreamSender:
@@ -171,7 +170,9 @@ class StreamSender:
         """Take a subscriber; `kind` says where it starts (see docs/wire-format.md)."""
         known = self.flow.claims.get(sub)
         start = known.start if known else self._start(kind, value, epoch)
-        self.flow.admit(sub, label, start, patterns, now=now)
+        claim = self.flow.admit(sub, label, start, patterns, now=now)
+        if known is None:
+            claim.expired_before = self.first_available
         if self._beat_due == NEVER:
             self._beat_due = now + self._beat_wait_s
         return Admission(self.epoch, self.origin, self.first_available, self.sealed, start)
@@ -204,13 +205,21 @@ class StreamSender:
         """Answer a repair request."""
         asked = [(first, stop) for first, stop in ranges if first < stop]
         if epoch != self.epoch:
-            return RepairAnswer([], asked, "gone")
+            return RepairAnswer([], {"gone": asked})
         claim = self.flow.claims.get(sub)
         frames, gone, _ = self.buffer.find(asked, stop=self.sealed, bytes_max=bytes_max)
         if claim is not None:
             claim.repaired += len(frames)
             claim.gone += sum(stop - first for first, stop in gone)
-        return RepairAnswer(frames, gone, self._gone_reason(claim))
+        return RepairAnswer(frames, _by_reason(claim, gone))
 
-    def _gone_reason(self, claim: Claim | None) -> str:
-        return "evicted" if claim is not None and claim.evicted else "overflow"
+
+def _by_reason(claim: Claim | None, gone: list[Range]) -> dict[str, list[Range]]:
+    """Why events are gone for a subscriber: it came too late, was evicted, or was too slow."""
+    before = claim.expired_before if claim is not None else 0
+    reason = "evicted" if claim is not None and claim.evicted else "overflow"
+    reasons = {
+        "expired": [(first, min(stop, before)) for first, stop in gone if first < before],
+        reason: [(max(first, before), stop) for first, stop in gone if stop > before],
+    }
+    return {why: ranges for why, ranges in reasons.items() if ranges}

@@ -111,6 +111,7 @@ class RemotePeer:
         """SIGKILL: no good-bye."""
         self.signal(signal.SIGKILL)
         self._process.wait(10)
+        self.close()
 
     def close(self) -> int:
         """Close the peer and wait for the process to end; returns its exit status."""

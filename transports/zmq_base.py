@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ def bind(socket: zmq.Socket[bytes], address: str) -> str:
 def _bind_problem(error: zmq.ZMQError) -> str:
     if error.errno == zmq.EADDRINUSE:
         return "the port is taken: stop who has it, or choose another (':*' takes a free one)"
-    if error.errno in (zmq.EADDRNOTAVAIL, zmq.ENODEV):
+    if error.errno in (zmq.EADDRNOTAVAIL, errno.ENODEV):
         return "no interface of this machine has that address"
     return f"{error.strerror}"
 

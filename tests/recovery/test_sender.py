@@ -200,7 +200,22 @@ def test_resume_may_ask_for_what_is_gone_and_is_told_so() -> None:
     given = admit(it, "resume", 3, 1700)
     assert (given.start, given.first) == (3, it.first_available)
     answer = it.repair(1, 1700, [(3, 50)], ALL)
-    assert answer.gone == [(3, it.first_available)]
+    assert answer.gone == {"expired": [(3, it.first_available)]}
+
+
+def test_what_was_gone_before_it_came_is_told_apart_from_what_it_was_too_slow_for() -> None:
+    it = sender(buffer_bytes=1)
+    for _ in range(10):
+        publish(it, 5)
+    kept_from = it.first_available
+    admit(it, "origin")
+    for _ in range(10):
+        publish(it, 5)
+    answer = it.repair(1, 1700, [(0, 10), (20, 100)], ALL)
+    assert answer.gone == {
+        "expired": [(0, 10), (20, kept_from)],
+        "overflow": [(kept_from, it.first_available)],
+    }
 
 
 def test_resume_starts_no_earlier_than_the_origin() -> None:
@@ -235,7 +250,7 @@ def test_what_is_kept_is_sent_again_as_it_was() -> None:
     admit(it, "earliest")
     answer = it.repair(1, 1700, [(7, 12)], ALL)
     assert answer.frames == sent[1:3]
-    assert answer.gone == []
+    assert answer.gone == {}
     assert it.flow.claims[1].repaired == 2
 
 
@@ -243,7 +258,7 @@ def test_request_for_another_epoch_is_answered_with_gone() -> None:
     it = sender()
     publish(it, 5)
     answer = it.repair(1, 1699, [(0, 5), (9, 9), (8, 7)], ALL)
-    assert (answer.frames, answer.gone, answer.reason) == ([], [(0, 5)], "gone")
+    assert (answer.frames, answer.gone) == ([], {"gone": [(0, 5)]})
 
 
 def test_backward_and_empty_ranges_are_passed_over() -> None:
@@ -257,7 +272,7 @@ def test_request_beyond_the_tail_is_not_answered_with_gone() -> None:
     it = sender()
     publish(it, 5)
     answer = it.repair(1, 1700, [(5, 1 << 62)], ALL)
-    assert (answer.frames, answer.gone) == ([], [])
+    assert (answer.frames, answer.gone) == ([], {})
 
 
 def test_answer_is_limited_and_the_rest_is_asked_for_again() -> None:
@@ -295,9 +310,8 @@ def test_drop_oldest_keeps_the_newest() -> None:
     it = overrun("drop_oldest")
     answer = it.repair(1, 1700, [(0, 500)], ALL)
     first = it.first_available
-    assert answer.gone == [(0, first)]
+    assert answer.gone == {"overflow": [(0, first)]}
     assert spans(answer.frames)[-1] == (495, 500)
-    assert answer.reason == "overflow"
     assert it.buffer.bytes <= 1102
     assert it.flow.claims[1].gone == first
     assert it.buffer.discarded_claimed == first
@@ -306,7 +320,7 @@ def test_drop_oldest_keeps_the_newest() -> None:
 def test_drop_newest_keeps_the_oldest_and_what_came_last() -> None:
     it = overrun("drop_newest")
     answer = it.repair(1, 1700, [(0, 500)], ALL)
-    ((first, stop),) = answer.gone
+    ((first, stop),) = answer.gone["overflow"]
     assert spans(answer.frames)[0] == (0, 5)
     assert first > 30
     assert stop > 440
@@ -332,7 +346,7 @@ def test_waiting_streams_let_nothing_go_that_is_waited_for(overflow: str) -> Non
     """Even if the publisher does not heed the gate, as here."""
     it = overrun(overflow)
     answer = it.repair(1, 1700, [(0, 500)], ALL)
-    assert answer.gone == []
+    assert answer.gone == {}
     assert it.flow.is_shut()
 
 
@@ -364,8 +378,7 @@ def test_what_an_evicted_subscriber_missed_is_reported_as_evicted() -> None:
     for _ in range(50):
         publish(it, 1)
     answer = it.repair(1, 1700, [(0, it.sealed)], ALL)
-    assert answer.gone == [(0, it.first_available)]
-    assert answer.reason == "evicted"
+    assert answer.gone == {"evicted": [(0, it.first_available)]}
 
 
 def test_large_event_is_kept_and_pushes_out_nothing_that_is_waited_for() -> None:
@@ -374,7 +387,7 @@ def test_large_event_is_kept_and_pushes_out_nothing_that_is_waited_for() -> None
     publish(it, 1)
     publish(it, 1, size=50_000)
     publish(it, 1)
-    assert it.repair(1, 1700, [(0, 3)], ALL).gone == []
+    assert it.repair(1, 1700, [(0, 3)], ALL).gone == {}
     consume(it, 1, 3)
     publish(it, 1)
     assert it.buffer.bytes < 1200

@@ -146,9 +146,9 @@ class Publisher:
             self.world.counters["repair_frames"] += 1
             answers = request if n == last else 0
             subscriber.inward.post(partial(subscriber.on_repair, frame, answers))
-        if answer.gone:
-            gone = partial(subscriber.on_gone, epoch, answer.gone, answer.reason, request)
-            subscriber.inward.post(gone)
+        for n, (reason, gone) in enumerate(answer.gone.items(), start=1):
+            answers = request if n == len(answer.gone) else 0
+            subscriber.inward.post(partial(subscriber.on_gone, epoch, gone, reason, answers))
 
     def on_status(self, subscriber: Subscriber, books: Books, received: int) -> None:
         if books.epoch != self.sender.epoch:

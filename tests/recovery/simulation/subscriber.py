@@ -283,14 +283,16 @@ class Subscriber:
         options, reason = self.world.options, loss.reason
         if reason == "gone":
             assert books.epoch < self.world.publisher.sender.epoch, "gone without a restart"
+        elif reason == "expired":
+            assert loss.stop <= books.kept_from, "expired though it was kept when they came"
+        elif reason == "deadline":
+            assert options.cut_s, "lost by deadline, though all is answered in time"
         elif reason == "evicted":
             assert options.evict_after_s is not None, "evicted where nobody may be"
         else:
+            assert reason == "overflow", f"lost by {reason}"
             holds = options.overflow in ("block", "buffer")
-            late = loss.stop <= books.kept_from  # it was not kept when the subscriber came
-            late |= reason == "deadline" and options.cut_s > 0
-            assert reason == "overflow" or late, f"lost by {reason}"
-            assert late or not holds, "lost though the publisher waits for everybody"
+            assert not holds, "lost though the publisher waits for everybody"
 
     def check_run(self, books: Books, frame: Frame, low: int, high: int) -> None:
         assert frame.epoch == books.epoch
