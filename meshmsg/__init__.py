@@ -25,8 +25,7 @@ from meshmsg._errors import (
     WaitTimeout,
 )
 from meshmsg._event import Event, Loss, Position
-from meshmsg._peer import VERSION as __version__
-from meshmsg._peer import Peer
+from meshmsg._peer import Peer, __version__
 from meshmsg._subscription import Subscription
 from meshmsg.recovery.ledger import Ledger, LedgerRow
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -95,7 +96,7 @@ class AsyncSubscription(SubscriptionBase):
             yield batch
 
     async def wait_for_publishers(self, count: int = 1, timeout: float | None = 5.0) -> None:
-        """Wait until this many streams feed the subscription.  Raises `WaitTimeout`, `PeerRefused`."""
+        """Wait until this many streams feed it.  Raises `WaitTimeout`, `PeerRefused`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._publishers() < count:
             self._check_open()
@@ -215,9 +216,11 @@ class AsyncPeer(PeerBase):
             await asyncio.sleep(0)  # a loop that only publishes lets the others run, too
         if position is not None:
             return position
-        return await self._when_open(
-            lambda ring: publish(topic, data, key=key, headers=headers, on_gate=ring), topic, timeout
-        )
+
+        def attempt(ring: Callable[[], None]) -> Position | None:
+            return publish(topic, data, key=key, headers=headers, on_gate=ring)
+
+        return await self._when_open(attempt, topic, timeout)
 
     async def publish_many(
         self,
@@ -235,11 +238,8 @@ class AsyncPeer(PeerBase):
         for outlet, run in publisher.publish_runs(topic, items, keys, headers):
             last = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
             if last is None:
-                last = await self._when_open(
-                    lambda ring, o=outlet, r=run: publisher.publish_run(o, topic, r, on_gate=ring),
-                    topic,
-                    timeout,
-                )
+                attempt = partial(publisher.publish_run, outlet, topic, run, None)
+                last = await self._when_open(attempt, topic, timeout)
             if time.monotonic() - turn > TURN_S:
                 await asyncio.sleep(0)
                 turn = time.monotonic()
@@ -286,7 +286,9 @@ class AsyncPeer(PeerBase):
         deadline = None if timeout is None else time.monotonic() + timeout
         while (have := self._open_node().publisher.wait_for_subscribers(topic, count, 0.0)) < count:
             if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeout(f"{have} of {count} subscribers for {topic!r} after {timeout:g} s")
+                raise WaitTimeout(
+                    f"{have} of {count} subscribers for {topic!r} after {timeout:g} s"
+                )
             await asyncio.sleep(POLL_S)
 
     def subscribe(
@@ -312,4 +314,3 @@ class AsyncPeer(PeerBase):
 
 def _ignore() -> None:
     """Rung for nobody: the first attempt only asks whether the stream is open."""
-

@@ -311,7 +311,8 @@ class FrameBuilder:
         """The frame's bytes; the builder is empty afterwards."""
         raw: bool | bytes = self.raw
         if self._mixed is not None:
-            raw = bytes(self._mixed) + bytes([raw]) * (len(self._payloads) - len(self._mixed))
+            rest = len(self._payloads) - len(self._mixed)
+            raw = bytes(self._mixed) + bytes([self.raw]) * rest
             self._mixed = None
         frame = encode_frame(
             stream,
@@ -325,7 +326,7 @@ class FrameBuilder:
             headers=self._headers,
         )
         for column in (self._topics, self._payloads, self._times, self._keys, self._headers):
-            column.clear()  # type: ignore[attr-defined]
+            column.clear()
         return frame
 
 

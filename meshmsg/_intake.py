@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -303,9 +302,7 @@ class Intake:
                 return batch
         return None
 
-    def _select(
-        self, source: Source, books: Books, frame: Frame, lo: int, hi: int
-    ) -> Batch | None:
+    def _select(self, source: Source, books: Books, frame: Frame, lo: int, hi: int) -> Batch | None:
         """The events of a run that the subscription's patterns take."""
         topics = frame.topics
         keep: list[int] | None = None
@@ -483,7 +480,10 @@ class Intake:
             return UnknownCodec(info.codec)
 
     def _on_notice(
-        self, source: Source, notice: RepairFrame | TailHint | Subscribed | Gone | Evicted, now: float
+        self,
+        source: Source,
+        notice: RepairFrame | TailHint | Subscribed | Gone | Evicted,
+        now: float,
     ) -> None:
         receiver = source.receiver
         if isinstance(notice, Subscribed):

@@ -170,7 +170,9 @@ class Links:
             return
         if welcome.mesh != self._node.config.mesh:
             ours = self._node.config.mesh
-            self._refuse(link, f"peer {welcome.peer!r} of mesh {welcome.mesh!r} meets mesh {ours!r}")
+            self._refuse(
+                link, f"peer {welcome.peer!r} of mesh {welcome.mesh!r} meets mesh {ours!r}"
+            )
             return
         if self._is_taken(link, welcome):
             return
@@ -202,7 +204,9 @@ class Links:
                 return True
             names = {info.name for info in welcome.streams}
             if names & set(other.streams):
-                self._refuse(link, f"the name {welcome.peer!r} is in use at {other.address} already")
+                self._refuse(
+                    link, f"the name {welcome.peer!r} is in use at {other.address} already"
+                )
                 return True
         return False
 

@@ -86,7 +86,9 @@ class Node:
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
         self.links = Links(self)
-        self._thread = threading.Thread(target=self._run, name=f"meshmsg-{config.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"meshmsg-{config.name}", daemon=True
+        )
         self.stopped = threading.Event()
 
     # --- life ---
@@ -205,7 +207,11 @@ class Node:
             self._forget_silent(now)
             for intake in list(self.intakes.values()):
                 self._send_status(intake)
-        return now + 0.02 if self._questions else min(self._ping_due, now + 0.05 if self.intakes else NEVER)
+        return (
+            now + 0.02
+            if self._questions
+            else min(self._ping_due, now + 0.05 if self.intakes else NEVER)
+        )
 
     def _drain_outgoing(self) -> None:
         while self._outgoing:
@@ -423,9 +429,11 @@ class Node:
                 for intake in list(self.intakes.values()):
                     intake.notify(notice)
             return
-        intake = self.intakes.get(message.sub)  # type: ignore[union-attr]
-        if intake is None:
-            return
+        target = self.intakes.get(message.sub)  # type: ignore[union-attr]
+        if target is not None:
+            self._hand_in(target, link, message, frame)
+
+    def _hand_in(self, intake: Intake, link: Link, message: c.Message, frame: bytes | None) -> None:
         if isinstance(message, c.Repair):
             if frame is None:
                 raise ProtocolError("a repair without a frame")

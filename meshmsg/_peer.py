@@ -26,9 +26,9 @@ from meshmsg.recovery.ledger import Ledger
 WAITED_FOR = ("block", "buffer")
 
 try:
-    VERSION = version("meshmsg")
+    __version__ = version("meshmsg")
 except PackageNotFoundError:  # pragma: no cover - run from a tree that was never installed
-    VERSION = "0+unknown"
+    __version__ = "0+unknown"
 
 
 class PeerBase:
@@ -89,7 +89,7 @@ class PeerBase:
     def _start(self) -> None:
         if self._node is not None or self._was_open:
             raise ClosedError("a peer is opened once: make a new one")
-        node = Node(self.config, VERSION)
+        node = Node(self.config, __version__)
         node.open()
         self._node = node
         self._was_open = True
@@ -302,7 +302,9 @@ class Peer(PeerBase):
                 raise refusal
             if deadline is not None and time.monotonic() >= deadline:
                 links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
-                raise WaitTimeout(f"{len(node.links.up())} of {count} peers ({links or 'none known'})")
+                raise WaitTimeout(
+                    f"{len(node.links.up())} of {count} peers ({links or 'none known'})"
+                )
             time.sleep(0.005)
 
 
@@ -322,4 +324,3 @@ def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
     """Who has not received everything."""
     names = sorted({f"{claim.label} at {claim.received}" for claim in behind})
     return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
-

@@ -96,7 +96,9 @@ class Outlet:
         "stream",
     )
 
-    def __init__(self, config: Stream, stream: str, wire_id: int, epoch: int, tuning: Tuning) -> None:
+    def __init__(
+        self, config: Stream, stream: str, wire_id: int, epoch: int, tuning: Tuning
+    ) -> None:
         policy = SenderPolicy(
             overflow=config.overflow,
             buffer_bytes=int(config.buffer_bytes),
@@ -296,11 +298,14 @@ class PublisherSide:
             step = max(1, min(fits, RUN_EVENTS_MAX, FRAME_EVENTS_MAX))
             for cut in range(0, len(payloads), step):
                 part = payloads[cut : cut + step] if step < len(payloads) else payloads
-                yield outlet, _Run(
-                    part,
-                    raw if isinstance(raw, bool) else raw[cut : cut + step],
-                    _keys_of(keys, at + cut, len(part)),
-                    None if packed is None else dict.fromkeys(range(len(part)), packed),
+                yield (
+                    outlet,
+                    _Run(
+                        part,
+                        raw if isinstance(raw, bool) else raw[cut : cut + step],
+                        _keys_of(keys, at + cut, len(part)),
+                        None if packed is None else dict.fromkeys(range(len(part)), packed),
+                    ),
                 )
             at += len(chunk)
 
@@ -506,7 +511,7 @@ class PublisherSide:
             self._drain_tokens(now)
             self._forget_detached(now)
             self._tick_due = due
-            # While events come in quick succession the thread looks again soon, without being called.
+            # While events come quickly the thread looks again soon, without being called.
             return min(due, now + FILLING_S) if self._awake else due
 
     def _all_filling(self) -> bool:
@@ -601,7 +606,13 @@ class PublisherSide:
             self._post(
                 remote.link,
                 Subscribed(
-                    remote.sub, name, given.epoch, given.origin, given.first, given.next, given.start
+                    remote.sub,
+                    name,
+                    given.epoch,
+                    given.origin,
+                    given.first,
+                    given.next,
+                    given.start,
                 ),
             )
         for name in remote.admitted:
@@ -743,7 +754,9 @@ class PublisherSide:
         """Figures of each stream and of those who read it."""
         now = time.monotonic()
         with self._lock:
-            return {outlet.config.label: _stream_stats(outlet, now) for outlet in self._outlets.values()}
+            return {
+                outlet.config.label: _stream_stats(outlet, now) for outlet in self._outlets.values()
+            }
 
     def set_fault(self, fault: Callable[[bytes], bool] | None) -> None:
         """Lose messages on purpose (see `meshmsg.testing`)."""
@@ -846,7 +859,10 @@ def _stream_stats(outlet: Outlet, now: float) -> dict[str, Any]:
         "dropped": sender.buffer.discarded_claimed,
         "blocked": outlet.gated,
         "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
-        "subscribers": [_claim_stats(c, sender.next, c.sub in blockers, now) for c in sender.flow.claims.values()],
+        "subscribers": [
+            _claim_stats(c, sender.next, c.sub in blockers, now)
+            for c in sender.flow.claims.values()
+        ],
     }
 
 

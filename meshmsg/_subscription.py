@@ -39,7 +39,9 @@ def parse_start(start: StartFrom) -> StartAt:
     if start in ("live", "earliest"):
         return StartAt(str(start))
     if start == "committed":
-        raise ConfigError("start", "'committed' needs a durable log, which this release does not have")
+        raise ConfigError(
+            "start", "'committed' needs a durable log, which this release does not have"
+        )
     if isinstance(start, str) and start.startswith("last:") and start[5:].isdecimal():
         return StartAt("last", int(start[5:]))
     if isinstance(start, str) and "@" in start:
@@ -204,7 +206,7 @@ class Subscription(SubscriptionBase):
             yield batch
 
     def wait_for_publishers(self, count: int = 1, timeout: float | None = 5.0) -> None:
-        """Wait until this many streams feed the subscription.  Raises `WaitTimeout`, `PeerRefused`."""
+        """Wait until this many streams feed it.  Raises `WaitTimeout`, `PeerRefused`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         intake = self._intake
         while self._publishers() < count:
@@ -266,4 +268,3 @@ def no_publishers(node: Node, have: int, count: int, timeout: float | None) -> s
         f"{have} of {count} streams after {timeout:g} s "
         f"({links or 'this peer knows no other: give it connect='})"
     )
-

@@ -46,8 +46,9 @@ class RemotePeer:
         arguments |= {"name": name}
         self._waiting = 0
         self.run(
-            "peer = meshmsg.Peer(**arguments, "
-            "streams=[meshmsg.Stream(**s) for s in streams], tuning=meshmsg.Tuning(**tuning)).open()",
+            "streams = [meshmsg.Stream(**stream) for stream in streams]\n"
+            "tuning = meshmsg.Tuning(**tuning)\n"
+            "peer = meshmsg.Peer(**arguments, streams=streams, tuning=tuning).open()",
             arguments=arguments,
             streams=streams,
             tuning=tuning,
@@ -166,7 +167,7 @@ def _serve() -> None:
             text = json.dumps(reply)
         except BaseException:
             text = json.dumps({"error": traceback.format_exc()})
-        print(text, flush=True)
+        print(text, flush=True)  # noqa: T201 - this is the answer
     if names["peer"] is not None:
         names["peer"].close()
 

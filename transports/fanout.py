@@ -15,7 +15,7 @@ from collections.abc import Callable
 import zmq
 
 from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.zmq_base import Context, bind, companion
+from meshmsg.transports.zmq_base import Context, bind, companion, milliseconds
 
 TOKENS_PER_DRAIN_MAX = 10_000
 
@@ -25,7 +25,7 @@ class FanoutServer:
 
     def __init__(self, context: Context, queue_frames: int) -> None:
         self._socket = context.socket(zmq.XPUB, queue=queue_frames)
-        self.fd: int = self._socket.getsockopt(zmq.FD)
+        self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
         self.counters: Counter[str] = Counter()
@@ -75,7 +75,7 @@ class FanoutClient:
         self._poller.register(self._socket, zmq.POLLIN)
         self.wakeup = Wakeup()
         self._poller.register(self.wakeup.fd, zmq.POLLIN)
-        self.fd: int = self._socket.getsockopt(zmq.FD)
+        self.fd = int(self._socket.getsockopt(zmq.FD))
 
     def subscribe(self, prefix: bytes) -> None:
         """Take messages that start with the prefix."""
@@ -103,9 +103,9 @@ class FanoutClient:
         except zmq.Again:
             return None
 
-    def wait(self, timeout_s: float | None) -> None:
+    def wait(self, timeout_s: float) -> None:
         """Until there is a message, a wake-up call, or the time is up."""
-        ready = self._poller.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000)
+        ready = self._poller.poll(milliseconds(timeout_s))
         if len(ready) > 1 or (ready and ready[0][0] == self.wakeup.fd):
             self.wakeup.clear()
 

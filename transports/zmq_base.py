@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -74,6 +75,11 @@ def companion(address: str) -> str:
     return address.rpartition(":")[0] + ":*"
 
 
+def milliseconds(timeout_s: float) -> int:
+    """For a ZeroMQ poll; rounded up, so that a short wait does not become a busy loop."""
+    return math.ceil(max(0.0, timeout_s) * 1000)
+
+
 class Pollable(Protocol):
     """Something with a ZeroMQ socket or a file descriptor."""
 
@@ -103,7 +109,7 @@ class Poller:
 
     def wait(self, timeout_s: float) -> list[Pollable]:
         """Those that are readable; empty when the time is up."""
-        ready = self._poller.poll(max(0, timeout_s) * 1000)
+        ready = self._poller.poll(milliseconds(timeout_s))
         return [self._owners[pollable] for pollable, _ in ready]
 
 

@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
 def sub(
     patterns: Annotated[
         list[str],
-        typer.Argument(metavar="PATTERN...", help="Topic patterns.", show_default=False),
+        typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False),
     ],
     json: Json = False,
     count: Annotated[
@@ -187,7 +187,7 @@ class Reader:
         self._timeout_s = timeout_s
         self._quiet = quiet
         self._started = time.monotonic()
-        self._heard = self._started
+        self._heard = self._first = self._started
 
     def run(self) -> None:
         """Read and show."""
@@ -197,6 +197,8 @@ class Reader:
                 most = min(most, self._count - self._screen.events)
             found = self._events.get_many(most, timeout=self._patience())
             if found:
+                if not self._screen.events:
+                    self._first = time.monotonic()
                 self._screen.show(found)
                 self._heard = time.monotonic()
                 continue
@@ -222,14 +224,15 @@ class Reader:
 
     def summary(self) -> str:
         """One line of figures."""
-        took = max(self._heard - self._started, 1e-6)
-        figures = self._events.stats()
-        repaired = sum(source.get("repaired", 0) for source in figures["sources"])
+        took = max(self._heard - self._first, 1e-6)
+        sources = self._events.stats()["sources"]
+        repaired = sum(source.get("repaired", 0) for source in sources)
         lost = self._screen.lost
+        streams = "stream" if len(sources) == 1 else "streams"
         reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(lost.items()))
         return (
             f"{self._screen.events:,} events in {took:.2f} s "
-            f"({self._screen.events / took:,.0f}/s) from {len(figures['sources'])} streams; "
+            f"({self._screen.events / took:,.0f}/s) from {len(sources)} {streams}; "
             f"repaired {repaired:,}, lost {lost.total():,}" + (f" ({reasons})" if reasons else "")
         )
 

@@ -1,4 +1,5 @@
 """After `wait_for_subscribers` returns, nothing is missed, the first event included."""
+# ruff: noqa: SIM117 - what is opened and what is expected to fail are two things
 
 from __future__ import annotations
 

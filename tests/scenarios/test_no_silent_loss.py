@@ -67,10 +67,9 @@ def test_lost_tail_before_silence_is_found() -> None:
 
 
 def test_lost_tail_is_found_even_if_no_heartbeat_gets_through() -> None:
-    with linked(Stream("a.**")) as (pub, events):
-        with lose_messages(pub, lambda message: True):
-            pub.publish("a.b", "unheard of")
-            assert drain(events, 1, timeout=5)[0].data == "unheard of"
+    with linked(Stream("a.**")) as (pub, events), lose_messages(pub, lambda message: True):
+        pub.publish("a.b", "unheard of")
+        assert drain(events, 1, timeout=5)[0].data == "unheard of"
 
 
 def test_loss_past_the_buffer_is_reported_with_its_exact_range() -> None:
@@ -87,7 +86,9 @@ def test_loss_past_the_buffer_is_reported_with_its_exact_range() -> None:
         pub.publish("a.b", b"after")
         got = drain(events, 1001 - held_from)
         assert seen == events.losses
-        assert [(loss.first, loss.stop, loss.reason) for loss in seen] == [(0, held_from, "overflow")]
+        assert [(loss.first, loss.stop, loss.reason) for loss in seen] == [
+            (0, held_from, "overflow")
+        ]
         assert [event.seq for event in got] == list(range(held_from, 1001))
         stats = pub.stats()["streams"]["a.**"]
         assert stats["subscribers"][0]["dropped"] == held_from
@@ -144,9 +145,13 @@ def test_subscriber_frozen_and_thawed_loses_nothing(ledger) -> None:  # type: ig
         sub.run("events = peer.subscribe('a.**')")
         pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
         sub.stop()
-        pub.run("for n in range(100): peer.publish_many('a.b', list(range(n * 500, n * 500 + 500)))")
+        pub.run(
+            "for n in range(100): peer.publish_many('a.b', list(range(n * 500, n * 500 + 500)))"
+        )
         sub.go_on()
-        assert sub.eval("[e.data for e in (events.get(10) for _ in range(50000))] == list(range(50000))")
+        assert sub.eval(
+            "[e.data for e in (events.get(10) for _ in range(50000))] == list(range(50000))"
+        )
         ledger(pub.address)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ threading.Thread(target=count, daemon=True).start()
 def overloaded(
     **policy: Any,
 ) -> Iterator[tuple[RemotePeer, RemotePeer, RemotePeer, Callable[[int], None]]]:
-    """A publisher, a healthy and a stalled subscriber, and a way to publish at the healthy one's pace."""
+    """A publisher, a healthy and a stalled one, and a way to publish at the healthy one's pace."""
     stream = {"topics": "a.**", "buffer_bytes": "256KiB", "window_bytes": "128KiB"} | policy
     with (
         RemotePeer("pub", streams=[stream], tuning={"queue_frames": QUEUE_FRAMES}) as pub,
@@ -50,9 +51,13 @@ def overloaded(
             for _ in range(0, count, 100):
                 pub.run(f"peer.publish_many('a.b', [bytes({PAYLOAD_BYTES})] * 100)")
                 total += 100
-                wait_until(lambda: healthy.eval("len(seen)") == total, what="healthy keeps up")
+                wait_until(partial(_has_seen, healthy, total), what="healthy keeps up")
 
         yield pub, healthy, stalled, publish
+
+
+def _has_seen(sub: RemotePeer, count: int) -> bool:
+    return bool(sub.eval("len(seen)") == count)
 
 
 def blocked_by(pub: RemotePeer) -> Any:
@@ -112,8 +117,12 @@ def test_blocking_subscriber_is_evicted_after_its_time_and_told_why(ledger: Any)
         assert [bool(row["lost"]) for row in rows].count(True) == 1
         # Having caught up, it is waited for again.
         wait_until(
-            lambda: not any(
-                pub.eval("[s['evicted'] for s in peer.stats()['streams']['a.**']['subscribers']]")
+            lambda: (
+                not any(
+                    pub.eval(
+                        "[s['evicted'] for s in peer.stats()['streams']['a.**']['subscribers']]"
+                    )
+                )
             )
         )
 
@@ -150,7 +159,9 @@ def test_drop_oldest_keeps_the_newest_and_does_not_slow_the_healthy_one(ledger: 
         stats = pub.eval("peer.stats()['streams']['a.**']")
         assert stats["dropped"] > 0, "counted at the publisher while it happens"
         got, lost = read_all(stalled, MANY)
-        assert [reason for _, _, reason in lost] == ["overflow"], "one range: what the pipes had no room for"
+        assert [reason for _, _, reason in lost] == ["overflow"], (
+            "one range: what the pipes had no room for"
+        )
         newest = [seq for seq in got if seq >= lost[0][1]]
         assert len(newest) * PAYLOAD_BYTES > 200_000, "the buffer's content came"
         (row,) = [row for row in ledger(pub.address, lost=True) if "stalled" in row["subscription"]]

@@ -117,7 +117,9 @@ def test_same_peer_by_two_addresses_is_received_once() -> None:
         assert events.get(timeout=0.1) is None
 
 
-def test_other_version_is_refused_and_both_sides_can_read_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_version_is_refused_and_both_sides_can_read_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     context = zmq.Context()
     with Peer("here", bind="tcp://127.0.0.1:*") as here:
         stranger = context.socket(zmq.DEALER)
@@ -129,7 +131,9 @@ def test_other_version_is_refused_and_both_sides_can_read_why(caplog: pytest.Log
         assert stranger.poll(5000)
         answer = stranger.recv()
         assert answer[:4] == b"MMC\x09", "in the envelope that the asker understands"
-        wanted = "protocol version 9 meets version 1: install the same meshmsg release on both sides"
+        wanted = (
+            "protocol version 9 meets version 1: install the same meshmsg release on both sides"
+        )
         assert wanted.encode() in answer
         assert wanted in caplog.text
         assert here.stats()["counters"]["refused"] == 1
@@ -248,5 +252,7 @@ def test_start_before_what_is_kept_is_reported_as_expired() -> None:
         ):
             got = [events.get(timeout=10).seq for _ in range(held_from, 1000)]  # type: ignore[union-attr]
             assert got == list(range(held_from, 1000))
-            assert [(x.first, x.stop, x.reason) for x in events.losses] == [(0, held_from, "expired")]
+            assert [(x.first, x.stop, x.reason) for x in events.losses] == [
+                (0, held_from, "expired")
+            ]
             assert pub.ledger().reconciles
