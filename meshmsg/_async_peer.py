@@ -233,13 +233,18 @@ class AsyncPeer(PeerBase):
     ) -> Position | None:
         """Publish many events of one topic: the fast path.  Returns the last one's position."""
         publisher = self._open_node().publisher
-        last = None
+        last = done = None
         turn = time.monotonic()
         for outlet, run in publisher.publish_runs(topic, items, keys, headers):
             last = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
             if last is None:
                 attempt = partial(publisher.publish_run, outlet, topic, run, None)
-                last = await self._when_open(attempt, topic, timeout)
+                try:
+                    last = await self._when_open(attempt, topic, timeout)
+                except PublishTimeout as error:
+                    error.last = done
+                    raise
+            done = last
             if time.monotonic() - turn > TURN_S:
                 await asyncio.sleep(0)
                 turn = time.monotonic()

@@ -11,7 +11,7 @@ dialled publishes and answers.
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -20,7 +20,7 @@ from meshmsg._errors import ProtocolError
 PROTOCOL_VERSION = 1
 ENVELOPE = b"MMC"
 #: A control message without its frame is never larger.
-CONTROL_BYTES_MAX = 1024 * 1024
+CONTROL_BYTES_MAX = 8 * 1024 * 1024
 #: Ranges in one repair request.
 NACK_RANGES_MAX = 256
 
@@ -90,11 +90,14 @@ class Refused(_Message, frozen=True, tag="refused"):
     version: int = PROTOCOL_VERSION
 
 
+StartKind = Literal["live", "earliest", "last", "time", "resume", "origin"]
+
+
 class Start(msgspec.Struct, frozen=True):
     """Where a subscription wants to start in one stream."""
 
     stream: Name
-    kind: Name  # live | earliest | last | time | resume | origin
+    kind: StartKind
     value: U64 = 0
     epoch: U64 = 0
 
@@ -257,8 +260,6 @@ Message = (
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
 _HEAD = ENVELOPE + bytes([PROTOCOL_VERSION])
-#: What may be read from a peer of another version.
-_FROZEN = ("hello", "refused")
 
 
 def encode_message(message: Message) -> bytes:

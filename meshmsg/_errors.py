@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from meshmsg._event import Loss
+    from meshmsg._event import Loss, Position
 
 
 def _restore(
@@ -101,7 +101,12 @@ class WaitTimeout(MeshError, TimeoutError):
 
 
 class PublishTimeout(WaitTimeout):
-    """The stream stayed blocked: `subscribers` names those that were behind."""
+    """The stream stayed blocked: `subscribers` names those that were behind.
+
+    From `publish_many`, `last` is the position of the last event that did go out, if any did.
+    """
+
+    last: Position | None = None
 
     def __init__(self, stream: str, timeout: float, subscribers: list[str]) -> None:
         super().__init__(

@@ -28,7 +28,8 @@ HEARTBEAT_MAGIC = b"MMH1"
 HEADER = Struct("<Q4sIIIQQqHHIII")
 HEARTBEAT = Struct("<Q4sIQQQ")
 PREFIX_BYTES = 8
-CHECKED_FROM = 16
+#: Where the checksum stands: it covers all that is before and behind it.
+CHECK_AT = 12
 
 #: A frame on the wire is never larger: anything that claims more is refused unread.
 FRAME_BYTES_MAX = 32 * 1024 * 1024
@@ -49,6 +50,10 @@ _PAD = tuple(b"\0" * n for n in (0, 7, 6, 5, 4, 3, 2, 1))
 _NO_HEADERS: Mapping[str, Any] = {}
 _encode_headers = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+def _check_of(data: bytes) -> int:
+    return crc32c(memoryview(data)[CHECK_AT + 4 :], crc32c(data[:CHECK_AT]))
 
 
 def encode_headers(headers: Mapping[str, Any]) -> bytes:
@@ -240,8 +245,9 @@ def encode_frame(
     length = HEADER.size + len(tail)
     fields = (length, count, epoch, first, time, flags, topic_count, len(table))
     head = HEADER.pack(stream, FRAME_MAGIC, 0, *fields, key_bytes, header_bytes)
-    check = crc32c(tail, crc32c(head[CHECKED_FROM:]))
-    return b"".join((head[:12], check.to_bytes(4, "little"), head[CHECKED_FROM:], tail))
+    start, rest = head[:CHECK_AT], head[CHECK_AT + 4 :]
+    check = crc32c(tail, crc32c(rest, crc32c(start)))
+    return b"".join((start, check.to_bytes(4, "little"), rest, tail))
 
 
 class FrameBuilder:
@@ -467,7 +473,7 @@ class Frame:
             raise ProtocolError("not a frame")
         if length != size:
             raise ProtocolError(f"a frame of {size} bytes says it has {length}")
-        if crc32c(memoryview(data)[CHECKED_FROM:]) != check:
+        if _check_of(data) != check:
             raise ProtocolError("checksum differs")
         count = self.count
         if not 0 < count <= FRAME_EVENTS_MAX or not topic_count or self.flags & ~_KNOWN_FLAGS:
@@ -636,8 +642,8 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     def encode(self) -> bytes:
         """The 40 bytes on the wire."""
         body = HEARTBEAT.pack(self.stream, HEARTBEAT_MAGIC, 0, self.epoch, self.first, self.next)
-        check = crc32c(body[CHECKED_FROM:]).to_bytes(4, "little")
-        return b"".join((body[:12], check, body[CHECKED_FROM:]))
+        check = _check_of(body).to_bytes(4, "little")
+        return b"".join((body[:CHECK_AT], check, body[CHECK_AT + 4 :]))
 
     @classmethod
     def decode(cls, data: bytes) -> Heartbeat:
@@ -645,7 +651,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
         if len(data) != HEARTBEAT.size:
             raise ProtocolError(f"a heartbeat of {len(data)} bytes")
         stream, magic, check, epoch, first, next_ = HEARTBEAT.unpack(data)
-        if magic != HEARTBEAT_MAGIC or crc32c(data[CHECKED_FROM:]) != check:
+        if magic != HEARTBEAT_MAGIC or _check_of(data) != check:
             raise ProtocolError("not a heartbeat")
         if first > next_ or next_ >= 1 << 63 or epoch >= 1 << 63:
             raise ProtocolError("heartbeat out of range")

@@ -26,6 +26,7 @@ from meshmsg._control import (
     Gone,
     Nack,
     Start,
+    StartKind,
     StreamInfo,
     Subscribed,
     stream_wire_id,
@@ -49,13 +50,14 @@ READ_FRAMES_MAX = 64
 HOLD_S = 0.05
 SIGNALS_S = 0.5
 OLD_BOOKS_MAX = 100
+ADMISSIONS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
     """Where a subscription starts in a stream that it has not seen yet."""
 
-    kind: str = "live"
+    kind: StartKind = "live"
     value: int = 0
     position: Position | None = None
 
@@ -128,10 +130,10 @@ class Source:
     """One stream as this subscription receives it."""
 
     __slots__ = (
-        "admission",
+        "admissions",
         "books",
         "codec",
-        "ended_at",
+        "ends",
         "heard_next",
         "info",
         "keeps",
@@ -150,10 +152,11 @@ class Source:
         self.link = link
         self.codec = codec
         self.receiver: StreamReceiver | None = None
-        self.admission: Subscribed | None = None  # of a new epoch, to be entered when all is read
+        #: Epochs to be entered, one after the other, when all that came before is read.
+        self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
+        self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
         self.stash: list[Frame] = []
         self.stash_bytes = 0
-        self.ended_at: int | None = None
         self.heard_next = 0
         self.keeps: dict[tuple[str, ...], bool | None] = {}
         self.books = Books(info.name, 0, 0)
@@ -487,9 +490,7 @@ class Intake:
     ) -> None:
         receiver = source.receiver
         if isinstance(notice, Subscribed):
-            source.admission = notice
-            if receiver is None or receiver.epoch == notice.epoch:
-                self._enter(source, notice, now)
+            self._on_admission(source, notice, now)
         elif isinstance(notice, Evicted):
             self.counters["evicted"] += 1
             self.evictions.append(notice.reason)
@@ -499,15 +500,22 @@ class Intake:
         elif isinstance(notice, RepairFrame):
             self._on_repair(source, receiver, notice, now)
         elif isinstance(notice, TailHint):
+            if notice.final:
+                source.ends[notice.epoch] = notice.next
             if notice.epoch == receiver.epoch:
                 source.heard_next = max(source.heard_next, notice.next)
                 receiver.on_tail_hint(notice.next, now=now)
-                if notice.final:
-                    source.ended_at = notice.next
         elif notice.epoch == receiver.epoch:
             self._deliver(source, receiver.on_gone(notice.ranges, notice.reason, now=now))
             receiver.on_answered(notice.answers, now=now)
         self._timer_due = now
+
+    def _on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
+        receiver, waiting = source.receiver, source.admissions
+        if receiver is None or receiver.epoch == admission.epoch:
+            self._enter(source, admission, now)
+        elif not waiting or waiting[-1].epoch != admission.epoch:
+            waiting.append(admission)
 
     def _on_repair(
         self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
@@ -526,14 +534,13 @@ class Intake:
     def _enter_epochs(self, now: float) -> None:
         """With all data read: close the books of an epoch that is over and enter the next."""
         for source in self._by_name.values():
-            receiver, admission = source.receiver, source.admission
-            if receiver is not None and admission is not None and admission.epoch != receiver.epoch:
+            while source.admissions and source.receiver is not None:
                 # What is missing of the old epoch went with the memory of the process that had it.
-                self._deliver(source, receiver.on_end(source.heard_next, "gone", now=now))
-                self._enter(source, admission, now)
+                stop = max(source.heard_next, source.ends.pop(source.receiver.epoch, 0))
+                self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
+                self._enter(source, source.admissions.popleft(), now)
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
-        source.admission = None
         self._timer_due = now
         receiver = source.receiver
         if receiver is not None and receiver.epoch == admission.epoch:
@@ -552,11 +559,12 @@ class Intake:
             timing=self._timing,
             pending_bytes_max=self._tuning.pending_bytes_max,
         )
-        source.ended_at = None
         source.heard_next = max(start, admission.next)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
-            if frame.epoch == epoch and frame.stop > start:
+            if frame.epoch != epoch:
+                self._stash(source, frame)
+            elif frame.stop > start:
                 self._deliver(source, receiver.on_frame(frame, now=now))
         # Where the start lies in the past, what is there already will not come by itself.
         receiver.on_tail(admission.next, now=now)
@@ -575,9 +583,10 @@ class Intake:
                 continue
             asks, deliveries = receiver.on_deadline(now=now, drained=drained)
             self._deliver(source, deliveries)
-            if asks and drained and source.ended_at is not None:
+            if asks and drained and receiver.epoch in source.ends:
                 # The publisher has left: nobody will answer.
-                self._deliver(source, receiver.on_end(source.ended_at, "gone", now=now))
+                stop = source.ends[receiver.epoch]
+                self._deliver(source, receiver.on_end(stop, "gone", now=now))
                 asks = []
             if asks:
                 self.counters["nacks"] += 1

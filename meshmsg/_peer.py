@@ -14,7 +14,7 @@ from typing import Any
 
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, addresses, load_toml
-from meshmsg._errors import ClosedError, ConfigError, WaitTimeout
+from meshmsg._errors import ClosedError, ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._node import Node
@@ -233,8 +233,12 @@ class Peer(PeerBase):
         """
         publisher = self._open_node().publisher
         last = None
-        for outlet, run in publisher.publish_runs(topic, items, keys, headers):
-            last = publisher.publish_run(outlet, topic, run, timeout)
+        try:
+            for outlet, run in publisher.publish_runs(topic, items, keys, headers):
+                last = publisher.publish_run(outlet, topic, run, timeout)
+        except PublishTimeout as error:
+            error.last = last
+            raise
         return last
 
     def flush(self, timeout: float | None = None) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from time import time_ns
 from typing import Any
 
@@ -43,7 +45,7 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
-from meshmsg._frame import FRAME_EVENTS_MAX, encode_headers
+from meshmsg._frame import encode_headers
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
@@ -223,11 +225,12 @@ class PublisherSide:
         if not raw:
             data, raw = self._encode(outlet, data)
         size = len(data)
-        if size > outlet.event_bytes_max:
-            raise EventTooLarge(topic, size, outlet.event_bytes_max)
         notes = None
         if key is not None or headers is not None:
             notes = (key, _check_notes(key, headers))
+            size += len(key or "") * 4 + len(notes[1] or b"")
+        if size > outlet.event_bytes_max:
+            raise EventTooLarge(topic, size, outlet.event_bytes_max)
         try:
             self._acquire()
             if outlet.gated and not self._pass(outlet, timeout, on_gate):
@@ -288,26 +291,23 @@ class PublisherSide:
         values = items if isinstance(items, list) else list(items)
         if keys is not None and len(keys) != len(values):
             raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
-        at = 0
-        step = RUN_EVENTS_MAX
-        while at < len(values):
-            chunk = values[at : at + step] if step < len(values) else values
+        for at in range(0, len(values), RUN_EVENTS_MAX):
+            chunk = values[at : at + RUN_EVENTS_MAX] if len(values) > RUN_EVENTS_MAX else values
             payloads, raw = self._encode_many(outlet, topic, chunk)
-            size = sum(map(len, payloads))
-            fits = self._tuning.frame_bytes * len(payloads) // max(1, size)
-            step = max(1, min(fits, RUN_EVENTS_MAX, FRAME_EVENTS_MAX))
-            for cut in range(0, len(payloads), step):
-                part = payloads[cut : cut + step] if step < len(payloads) else payloads
+            notes = _keys_of(keys, at, len(chunk))
+            extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
+            if notes or packed:
+                self._check_size(outlet, topic, max(map(len, payloads)) + extra)
+            for lo, hi in _cuts(payloads, extra, self._tuning.frame_bytes):
                 yield (
                     outlet,
                     _Run(
-                        part,
-                        raw if isinstance(raw, bool) else raw[cut : cut + step],
-                        _keys_of(keys, at + cut, len(part)),
-                        None if packed is None else dict.fromkeys(range(len(part)), packed),
+                        payloads[lo:hi] if hi - lo < len(payloads) else payloads,
+                        raw if isinstance(raw, bool) else raw[lo:hi],
+                        {i - lo: key for i, key in notes.items() if lo <= i < hi},
+                        {} if packed is None else dict.fromkeys(range(hi - lo), packed),
                     ),
                 )
-            at += len(chunk)
 
     def publish_run(
         self,
@@ -375,10 +375,12 @@ class PublisherSide:
             payloads = [payload for payload, _ in pairs]
             flags = bytes(flag for _, flag in pairs)
             raw = bool(flags[0]) if len(set(flags)) == 1 else flags
-        largest = max(map(len, payloads))
-        if largest > outlet.event_bytes_max:
-            raise EventTooLarge(topic, largest, outlet.event_bytes_max)
+        self._check_size(outlet, topic, max(map(len, payloads)))
         return payloads, raw
+
+    def _check_size(self, outlet: Outlet, topic: str, size: int) -> None:
+        if size > outlet.event_bytes_max:
+            raise EventTooLarge(topic, size, outlet.event_bytes_max)
 
     def _pass(
         self, outlet: Outlet, timeout: float | None, on_gate: Callable[[], None] | None
@@ -675,7 +677,7 @@ class PublisherSide:
             delivered=figures.delivered,
             filtered=figures.filtered,
             lost=figures.lost,
-            stop=outlet.sender.sealed,
+            stop=outlet.sender.next,
             now=now,
         )
         if taken is None:
@@ -797,8 +799,8 @@ class _Run:
         self,
         payloads: list[bytes],
         raw: bool | bytes,
-        keys: Mapping[int, str] | None,
-        headers: Mapping[int, bytes] | None,
+        keys: Mapping[int, str],
+        headers: Mapping[int, bytes],
     ) -> None:
         self.payloads = payloads
         self.raw = raw
@@ -806,9 +808,26 @@ class _Run:
         self.headers = headers
 
 
-def _keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int, str] | None:
+def _cuts(payloads: list[bytes], extra: int, frame_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where to cut a list of payloads into frames of about the size that frames have."""
+    lengths = list(map(len, payloads))
+    count = len(lengths)
+    if lengths.count(lengths[0]) == count:
+        step = max(1, frame_bytes // (lengths[0] + extra + EVENT_COST))
+        for lo in range(0, count, step):
+            yield lo, min(count, lo + step)
+        return
+    ends = list(accumulate(length + extra + EVENT_COST for length in lengths))
+    lo = done = 0
+    while lo < count:
+        hi = max(lo + 1, bisect_right(ends, done + frame_bytes))
+        yield lo, hi
+        lo, done = hi, ends[hi - 1]
+
+
+def _keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int, str]:
     if keys is None:
-        return None
+        return {}
     chosen = {i: key for i, key in enumerate(keys[at : at + count]) if key is not None}
     for key in chosen.values():
         _check_notes(key, None)
@@ -816,8 +835,14 @@ def _keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int
 
 
 def _check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | None:
-    if key is not None and not isinstance(key, str):
-        raise ConfigError("key", f"must be a str, not {type(key).__name__}")
+    if key is not None:
+        if not isinstance(key, str):
+            raise ConfigError("key", f"must be a str, not {type(key).__name__}")
+        if not key.isascii():
+            try:
+                key.encode()
+            except UnicodeEncodeError as error:
+                raise ConfigError("key", f"is not text that UTF-8 can carry: {error}") from None
     if headers is None:
         return None
     if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):

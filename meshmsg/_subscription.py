@@ -36,8 +36,8 @@ def parse_start(start: StartFrom) -> StartAt:
         return StartAt("time", int(start.timestamp() * 1e9))
     if isinstance(start, int | float) and not isinstance(start, bool) and start >= 0:
         return StartAt("time", int(start * 1e9))
-    if start in ("live", "earliest"):
-        return StartAt(str(start))
+    if start == "live" or start == "earliest":
+        return StartAt("live" if start == "live" else "earliest")
     if start == "committed":
         raise ConfigError(
             "start", "'committed' needs a durable log, which this release does not have"

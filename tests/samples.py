@@ -21,6 +21,8 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
         case msgspec.inspect.IntType():
             lowest, highest = kind.ge or 0, kind.le or (1 << 64) - 1
             return rng.choice([lowest, highest, rng.randint(lowest, highest)])
+        case msgspec.inspect.LiteralType():
+            return rng.choice(kind.values)
         case msgspec.inspect.BoolType():
             return rng.random() < 0.5
         case msgspec.inspect.ListType():

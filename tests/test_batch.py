@@ -183,7 +183,7 @@ def test_arrow_reads_a_key_that_is_not_utf8_as_the_event_does() -> None:
     data = bytearray(encode_frame(7, 1, 0, "a", [b"", b""], 0, keys={0: "kk", 1: "good"}))
     at = data.index(b"kk")
     data[at : at + 2] = b"\xff\xfe"
-    data[12:16] = crc32c(bytes(data[16:])).to_bytes(4, "little")
+    data[12:16] = crc32c(bytes(data[16:]), crc32c(bytes(data[:12]))).to_bytes(4, "little")
     batch = Batch(Frame(bytes(data)), STREAM, CODEC)
     assert batch.to_arrow()["key"].to_pylist() == batch.keys == ["\ufffd\ufffd", "good"]
 

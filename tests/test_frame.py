@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from meshmsg import _frame
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import (
-    CHECKED_FROM,
+    CHECK_AT,
     ENCODINGS,
     FRAME_BYTES_MAX,
     FRAME_EVENTS_MAX,
@@ -106,10 +106,10 @@ def read_everything(frame: Frame) -> None:
 
 def with_checksum(data: bytes) -> bytes:
     """The same bytes under a checksum that holds, so that what lies deeper is reached."""
-    if len(data) < CHECKED_FROM:
+    if len(data) < CHECK_AT + 4:
         return data
-    check = crc32c(data[CHECKED_FROM:]).to_bytes(4, "little")
-    return data[:12] + check + data[CHECKED_FROM:]
+    start, rest = data[:CHECK_AT], data[CHECK_AT + 4 :]
+    return start + crc32c(rest, crc32c(start)).to_bytes(4, "little") + rest
 
 
 def with_length(data: bytes) -> bytes:
@@ -293,7 +293,7 @@ def test_builder_finds_the_first_event_at_a_time() -> None:
 # The bytes, as docs/wire-format.md gives them --------------------------------------------------
 
 GOLDEN_FULL = """
-    08 07 06 05 04 03 02 01   4d 4d 46 31 af 2d ac 7e
+    08 07 06 05 04 03 02 01   4d 4d 46 31 c5 5a 80 0f
     d4 00 00 00 03 00 00 00   00 68 e5 cf 8b 01 00 00
     29 00 00 00 00 00 00 00   e8 03 00 00 00 00 00 00
     37 00 02 00 13 00 00 00   02 00 00 00 04 00 00 00
@@ -311,7 +311,7 @@ GOLDEN_FULL = """
 """Three events, with every section there is."""
 
 GOLDEN_PLAIN = """
-    08 07 06 05 04 03 02 01   4d 4d 46 31 b8 53 2a 68
+    08 07 06 05 04 03 02 01   4d 4d 46 31 92 2b 7f 7f
     64 00 00 00 02 00 00 00   00 68 e5 cf 8b 01 00 00
     29 00 00 00 00 00 00 00   e8 03 00 00 00 00 00 00
     08 00 01 00 09 00 00 00   00 00 00 00 00 00 00 00
@@ -322,7 +322,7 @@ GOLDEN_PLAIN = """
 """Two raw events of one topic and time."""
 
 GOLDEN_HEARTBEAT = """
-    08 07 06 05 04 03 02 01   4d 4d 48 31 5c 78 53 d0
+    08 07 06 05 04 03 02 01   4d 4d 48 31 46 9c 62 52
     00 68 e5 cf 8b 01 00 00   29 00 00 00 00 00 00 00
     2c 00 00 00 00 00 00 00
 """
@@ -348,7 +348,7 @@ def test_full_frame_can_be_read_with_nothing_but_the_specification() -> None:
     data = bytes.fromhex(GOLDEN_FULL)
     assert struct.unpack_from("<Q", data, 0) == (0x0102030405060708,)  # stream
     assert data[8:12] == b"MMF1"
-    assert struct.unpack_from("<I", data, 12) == (crc32c(data[16:]),)
+    assert struct.unpack_from("<I", data, 12) == (crc32c(data[16:], crc32c(data[:12])),)
     assert struct.unpack_from("<I", data, 16) == (len(data),) == (212,)
     assert struct.unpack_from("<I", data, 20) == (3,)  # events
     assert struct.unpack_from("<Q", data, 24) == (1_700_000_000_000,)  # epoch
@@ -440,7 +440,7 @@ def test_harmed_frame_is_refused_or_wholly_readable(data: bytes, seed: int, mend
 
 @given(st.sampled_from(SAMPLES), st.data())
 def test_every_flipped_bit_under_the_checksum_is_found(data: bytes, draw: st.DataObject) -> None:
-    at = draw.draw(st.integers(CHECKED_FROM - 8, len(data) - 1))
+    at = draw.draw(st.integers(CHECK_AT - 4, len(data) - 1))
     bit = draw.draw(st.integers(0, 7))
     flipped = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
     with pytest.raises(ProtocolError):

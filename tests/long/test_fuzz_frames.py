@@ -127,7 +127,7 @@ def mend(data: bytes, rng: random.Random) -> bytes:
         return data
     if data[8:12] == b"MMF1" and rng.random() < 0.7:
         data = data[:16] + struct.pack("<I", len(data)) + data[20:]
-    return data[:12] + crc32c(data[16:]).to_bytes(4, "little") + data[16:]
+    return data[:12] + crc32c(data[16:], crc32c(data[:12])).to_bytes(4, "little") + data[16:]
 
 
 # Decoders --------------------------------------------------------------------------------------
