@@ -73,18 +73,20 @@ class Crew:
     def hear(self, workers: Sequence[Worker], timeout_s: float) -> list[Any]:
         """One answer of each of these; raises `CrewFailed` as soon as any process fails."""
         answers: dict[Worker, Any] = {}
+        # A process that has nothing to say may still fail: all but those that have answered.
         lines = {worker.line: worker for worker in self.workers}
         deadline = time.monotonic() + timeout_s
         while len(answers) < len(workers):
-            # Who has answered and is still expected to be silent is not listened to.
-            left = [line for line, worker in lines.items() if worker not in answers]
-            ready = wait(left, max(0.0, deadline - time.monotonic()))
+            ready = wait(list(lines), max(0.0, deadline - time.monotonic()))
             if not ready:
                 late = [str(worker) for worker in workers if worker not in answers]
                 raise CrewFailed(f"{', '.join(late)}: no answer in {timeout_s:g} s")
             for line in ready:
-                worker = lines[line]  # type: ignore[index]
-                answers[worker] = _answer(worker)
+                worker = lines.pop(line)  # type: ignore[call-overload]
+                answer = _answer(worker)
+                if worker not in workers:
+                    raise CrewFailed(f"{worker} was not asked and said {answer!r}")
+                answers[worker] = answer
         return [answers[worker] for worker in workers]
 
     def _end(self, *, at_once: bool) -> None:

@@ -313,12 +313,18 @@ def _wants(intake: Intake, info: c.StreamInfo) -> bool:
 
 
 def _reachable(address: str, host: str) -> str:
-    """Where to dial back: the host that the message came from, the port that it names."""
+    """Where to dial back: the host that the message came from, the port that it names.
+
+    A message that came over ipc (no host) is from this machine, and may name what only this
+    machine can reach; any other may not send us anywhere but back to where it came from.
+    """
     if address.startswith("ipc://"):
         return "" if host else address
     port = address.rpartition(":")[2]
-    if not address.startswith("tcp://") or not port.isdecimal() or not host:
+    if not address.startswith("tcp://") or not port.isdecimal():
         return ""
+    if not host:
+        return address if address.startswith(("tcp://127.", "tcp://[::1]:")) else ""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 

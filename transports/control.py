@@ -6,6 +6,8 @@ means is decided elsewhere.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import zmq
 
 from meshmsg.transports.zmq_base import Context, Monitor, bind
@@ -28,14 +30,15 @@ class ControlServer:
         return real
 
     def recv(self) -> tuple[bytes, str, list[bytes]] | None:
-        """Who (a routing id), from which host, what; `None` when there is nothing now."""
+        """Who (a routing id), from which host ("" for ipc), what; `None` for nothing now."""
         try:
             parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
         try:
-            host = str(parts[-1].get("Peer-Address"))
-        except zmq.ZMQError:
+            # For ipc it is not an address but "localhost:uid:gid:pid".
+            host = str(ip_address(parts[-1].get("Peer-Address")))
+        except (zmq.ZMQError, ValueError):
             host = ""
         return bytes(parts[0].buffer), host, [bytes(part.buffer) for part in parts[1:]]
 

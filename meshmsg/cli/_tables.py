@@ -43,10 +43,8 @@ def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:
     return made
 
 
-def by_reason(lost: Mapping[str, int] | int) -> str:
+def by_reason(lost: Mapping[str, int]) -> str:
     """Losses as `overflow 12, gone 3`; a dash where there are none."""
-    if isinstance(lost, int):
-        lost = {"all": lost}
     found = ", ".join(f"{reason} {count:,}" for reason, count in sorted(lost.items()) if count)
     return found or "-"
 

@@ -55,8 +55,12 @@ def test_first_event_arrives_in_processes_of_their_own(transport: str, tmp_path:
             assert got == list(range(EVENTS))
 
 
-def test_publisher_that_dials_the_subscriber_is_dialled_back() -> None:
-    with Peer("sub", bind="tcp://127.0.0.1:*") as sub, sub.subscribe("**") as events:
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_publisher_that_dials_the_subscriber_is_dialled_back(
+    transport: str, tmp_path: object
+) -> None:
+    bind = "tcp://127.0.0.1:*" if transport == "tcp" else f"ipc://{tmp_path}/sub"
+    with Peer("sub", bind=bind) as sub, sub.subscribe("**") as events:
         with Peer("pub", connect=sub.address) as pub:
             pub.wait_for_subscribers("some.topic", count=1, timeout=10)
             pub.publish("some.topic", "first")

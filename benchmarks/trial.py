@@ -1,0 +1,157 @@
+"""One measurement of one case: `run_trial` starts the processes and gives a `Measurement`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.case import IDLE_RATE, ONE_WAY, ROUND_TRIP, THROUGHPUT, Case
+from benchmarks.crew import Crew
+from benchmarks.task import (
+    ECHO,
+    GO,
+    PING,
+    POOL_EVENTS,
+    PUBLISH,
+    RECEIVE,
+    REPORT,
+    Report,
+    Task,
+)
+
+START_S = 30.0
+MEASURE_S = 90.0
+
+
+class EventsMissing(Exception):
+    """Not everything arrived, or the books do not add up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured."""
+
+    rounds: int = 5
+    """Times that every case is measured."""
+    scale: float = 1.0
+    """Of the events of a full run, the part that is sent."""
+
+    def count(self, case: Case) -> int:
+        """Events of a case: about a second at full speed, and more than the publisher can keep."""
+        if case.kind == ROUND_TRIP:
+            full = 3000
+        elif case.kind == ONE_WAY:
+            full = 300 if case.rate == IDLE_RATE else case.rate
+        elif case.batches:
+            full = 4_000_000 if case.size_bytes < 1024 else 800_000
+        else:
+            full = 1_000_000 if case.size_bytes < 1024 else 500_000
+        if case.kind == THROUGHPUT and case.subscribers > 1:
+            full //= 2
+        return max(1, round(full * self.scale / POOL_EVENTS)) * POOL_EVENTS if full > 999 else full
+
+    def warm_up(self, case: Case) -> int:
+        """Of them, those before the figures are taken."""
+        return {THROUGHPUT: 0, ROUND_TRIP: 500, ONE_WAY: 50}[case.kind]
+
+
+QUICK = Effort(rounds=2, scale=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one trial found."""
+
+    case: Case
+    round: int
+    events: int
+    """Received, by all subscribers together."""
+    rate: float = 0.0
+    """Events a second, received by all subscribers together."""
+    cpu_us: float = 0.0
+    """User and system time of all processes for each event received."""
+    frame_events: float = 0.0
+    """Events in a frame, on average; 0 where there are no frames."""
+    times_us: list[float] = field(default_factory=list)
+    """Latencies, sorted."""
+
+    def percentile_us(self, percent: float) -> float:
+        """The latency that this part of the events did not exceed."""
+        if not self.times_us:
+            return 0.0
+        at = min(len(self.times_us) - 1, int(len(self.times_us) * percent / 100))
+        return self.times_us[at]
+
+
+def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
+    """Measure a case once; raises `CrewFailed`, `EventsMissing`."""
+    sender, *receivers = run_tasks(tasks_of(case, effort))
+    problems = [problem for report in (sender, *receivers) for problem in report.problems]
+    if problems:
+        raise EventsMissing("; ".join(problems))
+    if case.kind == ROUND_TRIP:
+        return _timed(case, number, sender, sender.times_ns)
+    times_ns = [time_ns for report in receivers for time_ns in report.times_ns]
+    if case.kind == ONE_WAY:
+        return _timed(case, number, sender, times_ns)
+    # From the first event that any of them took to the last: one clock for all processes.
+    began_ns = min(report.began_ns for report in receivers)
+    ended_ns = max(report.ended_ns for report in receivers)
+    timed = sum(report.events - report.first for report in receivers)
+    events = sum(report.events for report in receivers)
+    cpu_s = sum(report.cpu_s for report in (sender, *receivers))
+    return Measurement(
+        case,
+        number,
+        events,
+        rate=timed * 1e9 / max(1, ended_ns - began_ns),
+        cpu_us=cpu_s * 1e6 / events,
+        frame_events=_fill(sender),
+    )
+
+
+def _timed(case: Case, number: int, sender: Report, times_ns: list[int]) -> Measurement:
+    times_us = sorted(time_ns / 1e3 for time_ns in times_ns)
+    return Measurement(
+        case, number, sender.events, frame_events=_fill(sender), times_us=times_us
+    )
+
+
+def _fill(sender: Report) -> float:
+    return sender.events / sender.frames if sender.frames else 0.0
+
+
+def tasks_of(case: Case, effort: Effort, *, sampled: bool = False) -> list[Task]:
+    """The processes of a case, the one that sends first."""
+    roles = [PING, ECHO] if case.kind == ROUND_TRIP else [PUBLISH, *[RECEIVE] * case.subscribers]
+    return [
+        Task(
+            role,
+            case.way,
+            case.size_bytes,
+            effort.count(case),
+            effort.warm_up(case),
+            case.subscribers,
+            case.rate,
+            case.batches,
+            sampled,
+        )
+        for role in roles
+    ]
+
+
+def run_tasks(tasks: Sequence[Task]) -> list[Report]:
+    """Have processes do these; nobody starts before all are connected and ready."""
+    with Crew(tasks) as crew:
+        everyone = crew.workers
+        sender, receivers = everyone[:1], everyone[1:]
+        addresses = crew.hear(everyone, START_S)
+        crew.tell(receivers, addresses[:1])
+        crew.tell(sender, addresses[1:])
+        crew.hear(everyone, START_S)
+        crew.tell(sender, GO)
+        reports: list[Report] = crew.hear(receivers, MEASURE_S)
+        crew.tell(sender, REPORT)
+        reports[:0] = crew.hear(sender, START_S)
+        crew.tell(everyone, "end")
+        return reports
