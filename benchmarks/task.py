@@ -101,9 +101,7 @@ def payloads(size_bytes: int) -> list[bytes]:
     return [n.to_bytes(size_bytes, "little") for n in range(POOL_EVENTS)]
 
 
-def taken(
-    events: int, first: int, began_ns: int, ended_ns: int, octets: int, task: Task
-) -> Report:
+def taken(events: int, first: int, began_ns: int, ended_ns: int, octets: int, task: Task) -> Report:
     """What a receiver has to say, with what does not add up."""
     report = Report(events=events, first=first, began_ns=began_ns, ended_ns=ended_ns)
     if events != task.count:

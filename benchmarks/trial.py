@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -39,20 +40,20 @@ class Effort:
     def count(self, case: Case) -> int:
         """Events of a case: about a second at full speed, and more than the publisher can keep."""
         if case.kind == ROUND_TRIP:
-            full = 3000
-        elif case.kind == ONE_WAY:
-            full = 300 if case.rate == IDLE_RATE else case.rate
-        elif case.batches:
+            return self.warm_up(case) + round(3000 * math.sqrt(self.scale))
+        if case.kind == ONE_WAY:
+            seconds = 1.5 if case.rate == IDLE_RATE else 1.0
+            return self.warm_up(case) + round(case.rate * seconds * math.sqrt(self.scale))
+        if case.batches:
             full = 4_000_000 if case.size_bytes < 1024 else 800_000
         else:
             full = 1_000_000 if case.size_bytes < 1024 else 500_000
-        if case.kind == THROUGHPUT and case.subscribers > 1:
-            full //= 2
-        return max(1, round(full * self.scale / POOL_EVENTS)) * POOL_EVENTS if full > 999 else full
+        full = full // 2 if case.subscribers > 1 else full
+        return max(1, round(full * self.scale / POOL_EVENTS)) * POOL_EVENTS
 
     def warm_up(self, case: Case) -> int:
         """Of them, those before the figures are taken."""
-        return {THROUGHPUT: 0, ROUND_TRIP: 500, ONE_WAY: 50}[case.kind]
+        return {THROUGHPUT: 0, ROUND_TRIP: 500, ONE_WAY: 20}[case.kind]
 
 
 QUICK = Effort(rounds=2, scale=0.1)
@@ -112,9 +113,7 @@ def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
 
 def _timed(case: Case, number: int, sender: Report, times_ns: list[int]) -> Measurement:
     times_us = sorted(time_ns / 1e3 for time_ns in times_ns)
-    return Measurement(
-        case, number, sender.events, frame_events=_fill(sender), times_us=times_us
-    )
+    return Measurement(case, number, sender.events, frame_events=_fill(sender), times_us=times_us)
 
 
 def _fill(sender: Report) -> float:

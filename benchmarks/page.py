@@ -1,0 +1,26 @@
+"""The page of the documentation that shows the results: the part of it that a run writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = ROOT / "docs" / "benchmarks.svg"
+
+_RESULTS = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
+
+
+def with_results(text: str, markdown: str) -> str:
+    """The page with new results; raises `ValueError` where it has no place for them."""
+    new, places = _RESULTS.subn(lambda _: f"\n{markdown}\n", text)
+    if places != 1:
+        raise ValueError("no <!-- results --> and <!-- end of results --> around the old ones")
+    return new
+
+
+def write(markdown: str) -> None:
+    """Put new results into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_results(text, markdown), encoding="utf-8")
