@@ -1,7 +1,8 @@
 """The publishing side of a peer: streams, the data socket, and the subscribers it serves.
 
-Joins `StreamSender` cores to the XPUB socket and the control server.  One lock guards the cores
-and the socket together, so an event is numbered and sent in one order whichever thread publishes.
+Joins `StreamSender` cores to the XPUB socket and the control server.  Events get their numbers as
+they are added to the open frame (see `FrameBuilder`); one lock guards all the rest, the cores and
+the socket together, so frames leave in the order of their numbers whichever thread sends them.
 
 Natural batching: an event that finds its stream idle is sent at once by the caller's own thread
 (a hand-over to another thread costs more than everything else).  Events that follow within
@@ -45,7 +46,7 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
-from meshmsg._frame import encode_headers
+from meshmsg._frame import FrameBuilder, encode_headers
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
@@ -59,9 +60,11 @@ HOT_NS = 100_000
 #: An open frame that gathered more events than this in that time goes on filling ...
 DENSE_EVENTS = 8
 #: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
-HOT_MAX_NS = 1_000_000
+HOT_MAX_NS = 2_000_000
 #: How often the I/O thread looks at frames that are filling.
 FILLING_S = 0.002
+#: Waits are cut to this, so that Ctrl-C is noticed.
+SIGNALS_S = 0.5
 #: What an event costs in a frame beside its payload: offset, time, topic index.
 EVENT_COST = 14
 ROUTES_MAX = 100_000
@@ -72,14 +75,10 @@ RUN_EVENTS_MAX = 8192
 Send = Callable[[bytes, list[bytes]], bool]
 
 
-class Outlet:
-    """One stream on its way out: its core, and what the hot path needs at hand."""
+class Outlet(FrameBuilder):
+    """One stream on its way out: its open frame, its core, and what the hot path needs at hand."""
 
     __slots__ = (
-        "add_payload",
-        "add_time",
-        "add_topic",
-        "builder",
         "codec",
         "config",
         "dirty",
@@ -88,12 +87,9 @@ class Outlet:
         "event_bytes_max",
         "gate_waiters",
         "gated",
-        "next",
-        "raw",
         "seen",
         "sender",
         "sent_ns",
-        "size",
         "size_max",
         "stream",
     )
@@ -101,6 +97,7 @@ class Outlet:
     def __init__(
         self, config: Stream, stream: str, wire_id: int, epoch: int, tuning: Tuning
     ) -> None:
+        super().__init__()
         policy = SenderPolicy(
             overflow=config.overflow,
             buffer_bytes=int(config.buffer_bytes),
@@ -114,16 +111,9 @@ class Outlet:
         self.stream = stream
         self.epoch = epoch
         self.codec: Codec = codec_for(config.codec)
-        self.sender = StreamSender(stream, wire_id, epoch, policy)
-        self.builder = self.sender.builder
-        self.add_topic = self.builder.add_topic
-        self.add_payload = self.builder.add_payload
-        self.add_time = self.builder.add_time
+        self.sender = StreamSender(stream, wire_id, epoch, policy, builder=self)
         self.event_bytes_max = int(config.event_bytes_max)
         self.size_max = tuning.frame_bytes
-        self.size = 0  #: payload bytes in the open frame
-        self.next = self.sender.next  #: the number that the next event gets
-        self.raw = self.builder.raw  #: what the payloads of the open frame are
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
         self.gated = False  #: publishing has to wait, or is over
@@ -168,9 +158,8 @@ class PublisherSide:
         self._epoch = epoch
         self._wake = wake
         self._lock = threading.RLock()
-        self._acquire = self._lock.acquire
-        self._release = self._lock.release
-        self._is_owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
+        if FrameBuilder.NEEDS_LOCK:
+            self.publish = self._publish_locked  # type: ignore[method-assign]
         self._changed = threading.Condition(self._lock)
         self._outlets: dict[str, Outlet] = {}
         self._routes: dict[str, Outlet] = {}
@@ -218,65 +207,87 @@ class PublisherSide:
         With `on_gate`, a blocked stream gives `None` at once and calls back when it opens.
         Every call and attribute here is paid once an event: measure before adding one.
         """
-        outlet = self._routes.get(topic)
-        if outlet is None:
+        try:
+            outlet = self._routes[topic]
+        except (KeyError, TypeError):
             outlet = self._route(topic)
         raw = data.__class__ is bytes
         if not raw:
             data, raw = self._encode(outlet, data)
         size = len(data)
-        notes = None
+        note = None
         if key is not None or headers is not None:
-            notes = (key, _check_notes(key, headers))
-            size += len(key or "") * 4 + len(notes[1] or b"")
+            note = (key, _check_notes(key, headers))
+            size += len(key or "") * 4 + len(note[1] or b"")
         if size > outlet.event_bytes_max:
             raise EventTooLarge(topic, size, outlet.event_bytes_max)
-        try:
-            self._acquire()
-            if outlet.gated and not self._pass(outlet, timeout, on_gate):
-                self._release()
-                return None
+        while True:
             now_ns = time_ns()
-            if raw is not outlet.raw:
-                outlet.raw = raw
-                outlet.builder.note_encoding(raw)
-            outlet.add_topic(topic)
-            outlet.add_payload(data)
-            outlet.add_time(now_ns)
-            seq = outlet.next
-            outlet.next = seq + 1
-            outlet.size = size = outlet.size + size + EVENT_COST
-            if notes is not None:
-                outlet.builder.annotate(*notes)
-            if now_ns > outlet.due_ns or size > outlet.size_max:
-                self._on_due(outlet, now_ns)
-            elif not outlet.dirty:
-                self._mark_dirty(outlet)
-            self._release()
-        except BaseException:
-            # Half the price of `with`.  Ctrl-C may come between any two steps, before the lock is
-            # taken or after it is given back, so only its owner may release it: hence an RLock.
-            if self._is_owned():
-                self._release()
-            raise
+            try:
+                # `FrameBuilder.add` written out: from here to `count` there is no call, so neither
+                # a thread nor a signal comes in between, and a closed gate lets nothing through.
+                if not outlet.gated:
+                    index = outlet.count
+                    outlet.topics[index] = topic
+                    outlet.payloads[index] = data
+                    outlet.times[index] = now_ns
+                    outlet.raws[index] = raw
+                    seq = outlet.first + index
+                    if note is not None:
+                        outlet.notes[seq] = note
+                    outlet.size = size = outlet.size + size + EVENT_COST
+                    outlet.count = index + 1
+                    break
+            except IndexError:
+                self._send_full(outlet)
+                continue
+            if not self._pass(outlet, timeout, on_gate):
+                return None
+        if now_ns > outlet.due_ns or size > outlet.size_max:
+            self._on_due(outlet, now_ns)
+        elif not outlet.dirty:
+            self._mark_dirty(outlet)
         return Position(outlet.stream, outlet.epoch, seq)
+
+    def _publish_locked(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        on_gate: Callable[[], None] | None = None,
+    ) -> Position | None:
+        """`publish` for a Python on which threads may switch anywhere."""
+        with self._lock:
+            return PublisherSide.publish(
+                self, topic, data, key=key, headers=headers, timeout=timeout, on_gate=on_gate
+            )
+
+    def _send_full(self, outlet: Outlet) -> None:
+        with self._lock:
+            self._send_open(outlet)
 
     def _on_due(self, outlet: Outlet, now_ns: int) -> None:
         """The stream was idle or the open frame is due: send it, unless it fills quickly."""
-        waited_ns = now_ns - outlet.sent_ns
-        dense = outlet.sender.open_events > DENSE_EVENTS and 0 <= waited_ns < HOT_MAX_NS
-        if dense and outlet.size <= outlet.size_max:
-            outlet.due_ns = outlet.sent_ns + HOT_MAX_NS
-        else:
-            self._send_open(outlet)
+        with self._lock:
+            waited_ns = now_ns - outlet.sent_ns
+            dense = outlet.count > DENSE_EVENTS and 0 <= waited_ns < HOT_MAX_NS
+            if dense and outlet.size <= outlet.size_max:
+                outlet.due_ns = outlet.sent_ns + HOT_MAX_NS
+            else:
+                self._send_open(outlet)
 
     def _mark_dirty(self, outlet: Outlet) -> None:
         """The open frame waits for the next event or for the I/O thread, whichever is first."""
-        outlet.dirty = True
-        self._dirty.append(outlet)
-        if not self._awake:
-            self._awake = True
-            self._wake()
+        with self._lock:
+            if not outlet.dirty:
+                outlet.dirty = True
+                self._dirty.append(outlet)
+            if not self._awake:
+                self._awake = True
+                self._wake()
 
     def publish_runs(
         self,
@@ -318,22 +329,23 @@ class PublisherSide:
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
         """Send one run as one frame; like `publish` where the stream is blocked."""
+        sender = outlet.sender
         with self._lock:
-            if outlet.gated and not self._pass(outlet, timeout, on_gate):
-                return None
-            now_ns = time_ns()
-            sender = outlet.sender
-            if sender.open_events:
+            while True:
+                if outlet.gated and not self._pass(outlet, timeout, on_gate):
+                    return None
+                frame = sender.seal_run(
+                    topic,
+                    run.payloads,
+                    time_ns(),
+                    raw=run.raw,
+                    keys=run.keys,
+                    headers=run.headers,
+                    now=time.monotonic(),
+                )
+                if frame is not None:
+                    break
                 self._send_open(outlet)
-            frame = sender.seal_run(
-                topic,
-                run.payloads,
-                now_ns,
-                raw=run.raw,
-                keys=run.keys,
-                headers=run.headers,
-                now=time.monotonic(),
-            )
             self._send_frame(outlet, frame)
             last = sender.sealed - 1
         return Position(outlet.stream, outlet.epoch, last)
@@ -385,26 +397,28 @@ class PublisherSide:
     def _pass(
         self, outlet: Outlet, timeout: float | None, on_gate: Callable[[], None] | None
     ) -> bool:
-        """With the lock held: wait for the stream to open, or say no."""
-        if self._closed:
-            raise ClosedError("the peer is closed")
-        if on_gate is not None:
-            outlet.gate_waiters.append(on_gate)
-            return False
-        self.counters["publish_waits"] += 1
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while outlet.gated and not self._closed:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                names = [claim.label for claim in outlet.sender.flow.blockers()]
-                raise PublishTimeout(outlet.stream, timeout or 0.0, names)
-            self._changed.wait(left)
-        if self._closed:
-            raise ClosedError("the peer was closed while the stream was blocked")
-        return True
+        """Wait for the stream to open, or say no."""
+        with self._changed:
+            if self._closed:
+                raise ClosedError("the peer is closed")
+            if not outlet.gated:
+                return True
+            if on_gate is not None:
+                outlet.gate_waiters.append(on_gate)
+                return False
+            self.counters["publish_waits"] += 1
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while outlet.gated and not self._closed:
+                left = SIGNALS_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    names = [claim.label for claim in outlet.sender.flow.blockers()]
+                    raise PublishTimeout(outlet.stream, timeout or 0.0, names)
+                self._changed.wait(min(left, SIGNALS_S))
+            if self._closed:
+                raise ClosedError("the peer was closed while the stream was blocked")
+            return True
 
     def _send_open(self, outlet: Outlet) -> None:
-        outlet.size = 0
         frame = outlet.sender.seal(now=time.monotonic())
         if frame is not None:
             self._send_frame(outlet, frame)
@@ -421,7 +435,6 @@ class PublisherSide:
             fanout.send(frame)
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
         outlet.due_ns = now_ns + HOT_NS
-        outlet.next = outlet.sender.sealed
         if outlet.sender.flow.is_shut():
             outlet.gated = True
             self._wake()
@@ -524,7 +537,7 @@ class PublisherSide:
         filling = bool(self._dirty)
         for outlet in self._dirty:
             at, outlet.seen = outlet.seen, outlet.next
-            filling &= at != outlet.next and outlet.sender.open_events > DENSE_EVENTS
+            filling &= at != outlet.next and outlet.count > DENSE_EVENTS
         return filling
 
     def _evict(self, outlet: Outlet, claim: Claim, now: float) -> None:
@@ -777,6 +790,8 @@ class PublisherSide:
             self._closed = True
             for outlet in self._outlets.values():
                 outlet.gated = True
+                if self._fanout is not None:
+                    self._send_open(outlet)  # what was added since the last flush
                 waiters, outlet.gate_waiters = outlet.gate_waiters, []
                 for waiter in waiters:
                     waiter()

@@ -53,17 +53,23 @@ class StreamSender:
     """Numbers, keeps and resends the events of one stream in one epoch."""
 
     def __init__(
-        self, stream: str, wire_id: int, epoch: int, policy: SenderPolicy, *, origin: int = 0
+        self,
+        stream: str,
+        wire_id: int,
+        epoch: int,
+        policy: SenderPolicy,
+        *,
+        builder: FrameBuilder | None = None,
     ) -> None:
         self.stream = stream
         self.wire_id = wire_id
         self.epoch = epoch
-        self.origin = origin
+        self.builder = FrameBuilder() if builder is None else builder  #: the open frame
+        self.origin = self.builder.first
         self.policy = policy
-        self.sealed = origin  #: events before this number are in sealed frames
+        self.sealed = self.origin  #: events before this number are in sealed frames
         self.frames = 0
         self.published_bytes = 0
-        self.builder = FrameBuilder()  #: the open frame
         slack = policy.frame_bytes * 2
         window = {"block": min(policy.window_bytes, policy.buffer_bytes)}.get(
             policy.overflow, policy.buffer_bytes if policy.overflow == "buffer" else None
@@ -80,7 +86,7 @@ class StreamSender:
     @property
     def next(self) -> int:
         """The number that the next event gets."""
-        return self.sealed + len(self.builder)
+        return self.builder.next
 
     @property
     def open_events(self) -> int:
@@ -89,11 +95,10 @@ class StreamSender:
 
     def seal(self, *, now: float) -> bytes | None:
         """Close the open frame; returns its bytes, `None` if it is empty."""
-        count = len(self.builder)
-        if not count:
+        if not self.builder.count:
             return None
-        frame = self.builder.seal(self.wire_id, self.epoch, self.sealed)
-        self._keep(frame, count, now)
+        frame = self.builder.seal(self.wire_id, self.epoch)
+        self._keep(frame, self.builder.first, now)
         return frame
 
     def seal_run(
@@ -106,9 +111,10 @@ class StreamSender:
         keys: Mapping[int, str] | None = None,
         headers: Mapping[int, bytes] | None = None,
         now: float,
-    ) -> bytes:
-        """Make a frame of many events of one topic; the open frame must be empty."""
-        assert not len(self.builder), "seal the open frame first"
+    ) -> bytes | None:
+        """Make a frame of many events of one topic; `None` if the open frame has to be sealed."""
+        if not self.builder.reserve(len(payloads)):
+            return None
         frame = encode_frame(
             self.wire_id,
             self.epoch,
@@ -120,12 +126,12 @@ class StreamSender:
             keys=keys,
             headers=headers,
         )
-        self._keep(frame, len(payloads), now)
+        self._keep(frame, self.sealed + len(payloads), now)
         return frame
 
-    def _keep(self, frame: bytes, count: int, now: float) -> None:
+    def _keep(self, frame: bytes, stop: int, now: float) -> None:
         first = self.sealed
-        self.sealed = first + count
+        self.sealed = stop
         self.frames += 1
         self.published_bytes += len(frame)
         self.buffer.append(first, self.sealed, frame)

@@ -18,7 +18,7 @@ from meshmsg._batch import Batch
 from meshmsg._codecs import JsonCodec, MsgpackCodec, UnknownCodec
 from meshmsg._errors import ConfigError
 from meshmsg._event import Position, Undecodable
-from meshmsg._frame import Frame, FrameBuilder, encode_frame, encode_headers
+from meshmsg._frame import Frame, encode_frame, encode_headers
 
 STREAM = "pricing/orders.**"
 CODEC = MsgpackCodec()
@@ -30,15 +30,23 @@ def frame_of(count: int, *, seed: int = 1, plain: bool = False, first: int = 100
         payloads = [CODEC.encode(n % 100) for n in range(count)]
         return Frame(encode_frame(7, 1700, first, "orders.eu", payloads, 5, raw=False))
     rng = random.Random(seed)
-    builder = FrameBuilder()
-    for n in range(count):
-        raw = rng.random() < 0.3
-        payload = rng.randbytes(rng.randrange(6)) if raw else CODEC.encode({"n": n})
-        builder.add(f"orders.{rng.choice('abc')}", payload, 1000 + rng.randrange(50), raw=raw)
-        key = f"key-{n}" if rng.random() < 0.5 else None
-        headers = encode_headers({"n": n}) if rng.random() < 0.5 else None
-        builder.annotate(key, headers)
-    return Frame(builder.seal(7, 1700, first))
+    raws = bytes(rng.random() < 0.3 for _ in range(count))
+    return Frame(
+        encode_frame(
+            7,
+            1700,
+            first,
+            [f"orders.{rng.choice('abc')}" for _ in raws],
+            [
+                rng.randbytes(rng.randrange(6)) if raw else CODEC.encode({"n": n})
+                for n, raw in enumerate(raws)
+            ],
+            [1000 + rng.randrange(50) for _ in raws],
+            raw=raws,
+            keys={n: f"key-{n}" for n in range(count) if rng.random() < 0.5},
+            headers={n: encode_headers({"n": n}) for n in range(count) if rng.random() < 0.5},
+        )
+    )
 
 
 def views(frame: Frame, seed: int = 1) -> list[Batch]:

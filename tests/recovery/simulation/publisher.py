@@ -72,7 +72,9 @@ class Publisher:
         sender, first = self.sender, self.sender.sealed
         payloads = [payload_of(sender.epoch, first + n) for n in range(count)]
         # A run has one topic; what a filter takes of it follows from the topic alone.
-        self.send(sender.seal_run("a.run", payloads, first, raw=True, now=self.world.clock.now))
+        frame = sender.seal_run("a.run", payloads, first, raw=True, now=self.world.clock.now)
+        assert frame is not None
+        self.send(frame)
 
     def send_open(self) -> None:
         frame = self.sender.seal(now=self.world.clock.now)
