@@ -5,7 +5,8 @@
 ...     position = peer.publish("greetings.world", {"text": "hi"})
 """
 
-from meshmsg._async_peer import AsyncPeer, AsyncSubscription
+from typing import TYPE_CHECKING, Any
+
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec
 from meshmsg._config import PeerConfig, Stream, Tuning
@@ -28,6 +29,9 @@ from meshmsg._event import Event, Loss, Position
 from meshmsg._peer import Peer, __version__
 from meshmsg._subscription import Subscription
 from meshmsg.recovery.ledger import Ledger, LedgerRow
+
+if TYPE_CHECKING:
+    from meshmsg._async_peer import AsyncPeer, AsyncSubscription
 
 __all__ = [
     "AsyncPeer",
@@ -61,3 +65,12 @@ __all__ = [
     "WaitTimeout",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # asyncio is a fifth of the import, and most commands and many services do without it.
+    if name in ("AsyncPeer", "AsyncSubscription"):
+        from meshmsg import _async_peer
+
+        return getattr(_async_peer, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

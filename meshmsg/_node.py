@@ -17,7 +17,7 @@ from typing import Any
 
 from meshmsg import _control as c
 from meshmsg._config import PeerConfig
-from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
+from meshmsg._errors import ClosedError, PeerRefused, ProtocolError, WaitTimeout
 from meshmsg._intake import Intake, RepairFrame, TailHint
 from meshmsg._links import Link, Links
 from meshmsg._publisher import PublisherSide
@@ -99,7 +99,7 @@ class Node:
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
-        except MeshError:
+        except BaseException:  # Ctrl-C too
             self._server.close(0)
             self._fanout.close(0)
             self._context.close()

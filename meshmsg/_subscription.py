@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
+#: Times are signed 64-bit nanoseconds.
+TIME_MAX_S = 2**63 // 10**9
 OnLoss = str | Callable[[Loss], None]
 StartFrom = str | float | int | datetime | Position
 
@@ -34,7 +36,7 @@ def parse_start(start: StartFrom) -> StartAt:
         if start.tzinfo is None:
             raise ConfigError("start", "a datetime needs a time zone: datetime.now(timezone.utc)")
         return StartAt("time", int(start.timestamp() * 1e9))
-    if isinstance(start, int | float) and not isinstance(start, bool) and start >= 0:
+    if isinstance(start, int | float) and not isinstance(start, bool) and 0 <= start < TIME_MAX_S:
         return StartAt("time", int(start * 1e9))
     if start == "live" or start == "earliest":
         return StartAt("live" if start == "live" else "earliest")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from meshmsg._errors import BindError
 from meshmsg._frame import FRAME_BYTES_MAX
@@ -126,10 +126,10 @@ class Monitor:
         """`True` for each connection made, `False` for each one lost."""
         while True:
             try:
-                event = recv_monitor_message(self._socket, zmq.NOBLOCK)
+                event, _ = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.ZMQError:
                 return
-            yield event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            yield int.from_bytes(event[:2], sys.byteorder) == zmq.EVENT_HANDSHAKE_SUCCEEDED
 
     def close(self) -> None:
         """Stop watching."""

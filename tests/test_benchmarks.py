@@ -1,0 +1,144 @@
+"""The benchmarks run, count everything, and compare what they should; how fast is not a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_quick_run_of_one_case_gives_a_table(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    found, tables = tmp_path / "found.json", tmp_path / "tables.md"
+    options = ("--quick", "--rounds", "1", "--json", str(found), "--markdown", str(tables))
+    done = run("run.py", "--only", "throughput/64B/1-1/sync-batches", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "publish_many / batches()" in done.stdout
+    assert "| raw pyzmq |" in tables.read_text(encoding="utf-8")
+    raw, ours = json.loads(found.read_text(encoding="utf-8"))["measurements"]
+    assert [raw["id"], ours["id"]] == [
+        "throughput/64B/1-1/raw",
+        "throughput/64B/1-1/sync-batches",
+    ]
+    for measured in (raw, ours):
+        assert measured["rounds"] == [0]
+        assert measured["events"][0] >= 1000
+        assert measured["events_per_s"][0] > 0
+        assert measured["cpu_us_per_event"][0] > 0
+    assert ours["ratio_to_raw"] > 0
+    assert ours["events_per_frame"][0] > 1
+    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize("way", ["raw", "sync", "async"])
+def test_round_trip_is_timed(way: str) -> None:
+    from benchmarks.case import ROUND_TRIP, Case
+    from benchmarks.trial import Effort, run_trial
+
+    found = run_trial(Case(ROUND_TRIP, way), Effort(scale=0.001), 0)
+    assert len(found.times_us) == Effort(scale=0.001).count(found.case) - 500
+    assert 0 < found.percentile_us(50) <= found.percentile_us(99)
+
+
+def test_profile_names_lines_of_both_processes() -> None:
+    done = run("profile.py", "--scale", "0.05", "--lines", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "publisher: its main thread" in done.stdout
+    assert "subscriber: its main thread" in done.stdout
+
+
+def test_unknown_case_is_refused() -> None:
+    done = run("run.py", "--only", "nonsense")
+    assert done.returncode == 2
+    assert "no case is called nonsense" in done.stderr
+
+
+def measured(way: str, number: int, rate: float) -> Any:
+    from benchmarks.case import THROUGHPUT, Case
+    from benchmarks.trial import Measurement
+
+    return Measurement(Case(THROUGHPUT, way), number, 1000, rate=rate)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    from benchmarks.results import Results, Spread, rate
+
+    results = Results()
+    # The machine is ten times slower in the second round, and the third lacks its counterpart.
+    for way, rates in (("raw", (100.0, 10.0)), ("sync", (200.0, 30.0, 7.0))):
+        for number, value in enumerate(rates):
+            results.add(measured(way, number, value))
+    case = measured("sync", 0, 0.0).case
+    assert results.ratio(case, case.base, rate) == Spread(2.5, 2.0, 3.0)
+    assert results.spread(case, rate) == Spread(30.0, 7.0, 200.0)
+
+
+def test_target_is_met_at_its_bound() -> None:
+    from benchmarks.results import TARGETS
+
+    for target in TARGETS:
+        assert target.met(target.bound)
+        assert target.met(target.bound + 0.1) is not target.at_most
+
+
+def test_every_case_is_first_of_its_group_in_turn() -> None:
+    from benchmarks.case import all_cases, in_round
+
+    cases = all_cases()
+    group = [case for case in cases if case.group == cases[0].group]
+    rounds = [in_round(cases, number) for number in range(len(group))]
+    assert {order[0] for order in rounds} == set(group)
+    for order in rounds:
+        assert sorted(order, key=cases.index) == cases
+        assert {case.group for case in order[: len(group)]} == {cases[0].group}
+
+
+def test_a_chosen_case_brings_what_it_is_measured_against() -> None:
+    from benchmarks.case import chosen_cases
+
+    ids = [case.id for case in chosen_cases(["1024B/1-4/async-batches"])]
+    assert ids == ["throughput/1024B/1-4/raw", "throughput/1024B/1-4/async-batches"]
+    assert chosen_cases(["nonsense"]) == []
+
+
+def test_missing_events_fail_a_receiver() -> None:
+    from benchmarks.task import Task, taken
+
+    task = Task("receive", "sync", size_bytes=64, count=1000)
+    assert taken(1000, 1, 0, 1, 64_000, task).problems == []
+    assert taken(999, 1, 0, 1, 63_936, task).problems == [
+        "999 events received of 1,000",
+        "63,936 bytes received of 64,000",
+    ]
+
+
+def test_results_go_between_the_markers_of_the_page() -> None:
+    from benchmarks.page import PAGE, with_results
+
+    text = PAGE.read_text(encoding="utf-8")
+    new = with_results(text, "| a table |\n")
+    assert "<!-- results -->\n\n| a table |\n\n<!-- end of results -->" in new
+    assert with_results(new, "| a table |\n") == new
+    with pytest.raises(ValueError, match="no <!-- results -->"):
+        with_results("a page without markers", "")
