@@ -61,7 +61,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="a tenth of the events and two rounds: a minute")
+    add("--quick", action="store_true", help="a fifth of the events, one round: less than a minute")
     add("--rounds", type=_positive, metavar="N", help="measure every case N times")
     add("--only", action="append", metavar="PATTERN", help="some cases; may be given again")
     add("--json", type=Path, metavar="FILE", help="write all measurements as JSON")

@@ -135,18 +135,20 @@ def _size(size_bytes: int) -> str:
 def _rate(spread: Spread | None) -> str:
     if spread is None:
         return NONE
-    middle, low, high = (value / 1e3 for value in (spread.median, spread.low, spread.high))
-    return f"{middle:,.0f} ({low:,.0f}-{high:,.0f})"
+    return _fixed(Spread(spread.median / 1e3, spread.low / 1e3, spread.high / 1e3), 0)
 
 
 def _fixed(spread: Spread | None, digits: int) -> str:
     if spread is None:
         return NONE
-    return f"{spread.median:,.{digits}f} ({spread.low:,.{digits}f}-{spread.high:,.{digits}f})"
+    middle, low, high = (
+        f"{value:,.{digits}f}" for value in (spread.median, spread.low, spread.high)
+    )
+    return middle if low == high else f"{middle} ({low}-{high})"
 
 
 def _ratio(spread: Spread | None) -> str:
-    return NONE if spread is None else _fixed(spread, 2)
+    return _fixed(spread, 2)
 
 
 def _ratio_to_base(results: Results, case: Case, measure: Measure) -> str:

@@ -38,7 +38,7 @@ class Effort:
     """Of the events of a full run, the part that is sent."""
 
     def count(self, case: Case) -> int:
-        """Events of a case: about a second at full speed, and more than the publisher can keep."""
+        """Events of a case, for about a second; to one subscriber more than a stream keeps."""
         if case.kind == ROUND_TRIP:
             return self.warm_up(case) + round(3000 * math.sqrt(self.scale))
         if case.kind == ONE_WAY:
@@ -56,7 +56,7 @@ class Effort:
         return {THROUGHPUT: 0, ROUND_TRIP: 500, ONE_WAY: 20}[case.kind]
 
 
-QUICK = Effort(rounds=2, scale=0.1)
+QUICK = Effort(rounds=1, scale=0.2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,8 @@ class AsyncSubscription(SubscriptionBase):
         while True:
             for event in intake.iterator:
                 yield event
-            batch = await self._next_batch(None)
-            if batch is None:
+            if await self._next_batch(None, as_events=True) is None:
                 return
-            intake.unpack(batch)
 
     async def get(self, timeout: float | None = None) -> Event | None:
         """The next event, or `None` when the time is up.  Raises `ClosedError`, `EventsLost`."""
@@ -72,11 +70,9 @@ class AsyncSubscription(SubscriptionBase):
             if event is not None:
                 return event
             self._check_open()
-            batch = await self._next_batch(deadline)
-            if batch is None:
+            if await self._next_batch(deadline, as_events=True) is None:
                 self._check_open()
                 return None
-            self._intake.unpack(batch)
 
     async def get_many(self, max: int = 1000, timeout: float | None = None) -> list[Event]:
         """Up to `max` events as soon as there is one; empty when the time is up."""
@@ -88,9 +84,8 @@ class AsyncSubscription(SubscriptionBase):
     async def batches(self, timeout: float | None = None) -> AsyncIterator[Batch]:
         """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
         while True:
-            rest = self._intake.rest()
             deadline = None if timeout is None else time.monotonic() + timeout
-            batch = rest if rest is not None else await self._next_batch(deadline)
+            batch = await self._next_batch(deadline, as_events=False)
             if batch is None:
                 return
             yield batch
@@ -110,7 +105,7 @@ class AsyncSubscription(SubscriptionBase):
         """Stop receiving; the publishers are told."""
         self._node.drop_intake(self._intake)
 
-    async def _next_batch(self, deadline: float | None) -> Batch | None:
+    async def _next_batch(self, deadline: float | None, *, as_events: bool) -> Batch | None:
         intake = self._intake
         while True:
             now = time.monotonic()
@@ -120,7 +115,7 @@ class AsyncSubscription(SubscriptionBase):
             with intake.lock:
                 if intake.closed:
                     return None
-                found = intake.take()
+                found = intake.take(as_events=as_events)
                 idle = found is None and not intake.pump(now) and not intake.inbox
             if isinstance(found, Batch):
                 return found
@@ -169,12 +164,16 @@ class AsyncPeer(PeerBase):
     ...             show(event.data)
     """
 
-    _published = 0
+    _publish: Callable[..., Position | None] | None = None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> AsyncPeer:
         """A peer as a `mesh.toml` describes it.  Raises `ConfigError`."""
         return cls(**config_arguments(load_toml(path)))
+
+    def _start(self) -> None:
+        super()._start()
+        self._publish = self._open_node().publisher.publish
 
     async def __aenter__(self) -> AsyncPeer:
         self._start()
@@ -191,6 +190,7 @@ class AsyncPeer(PeerBase):
     async def close(self, timeout: float | None = None) -> None:
         """Hand over what was published, say good-bye, free everything.  Safe to call again."""
         wait = self.config.tuning.close_timeout_s if timeout is None else timeout
+        self._publish = None
         await asyncio.shield(asyncio.to_thread(self._shut, time.monotonic() + wait))
 
     async def publish(
@@ -206,15 +206,16 @@ class AsyncPeer(PeerBase):
 
         Raises what `Peer.publish` does.
         """
-        node = self._node
-        if node is None:
-            node = self._open_node()
-        publish = node.publisher.publish
-        position = publish(topic, data, key=key, headers=headers, on_gate=_ignore)
-        self._published = published = self._published + 1
-        if not published & 0xFF:
-            await asyncio.sleep(0)  # a loop that only publishes lets the others run, too
+        publish = self._publish
+        if publish is None:
+            publish = self._open_node().publisher.publish  # which says that it is closed
+        if key is None and headers is None:
+            position = publish(topic, data, on_gate=_ignore)
+        else:
+            position = publish(topic, data, key=key, headers=headers, on_gate=_ignore)
         if position is not None:
+            if not position.seq & 0xFF:
+                await asyncio.sleep(0)  # a loop that only publishes lets the others run, too
             return position
 
         def attempt(ring: Callable[[], None]) -> Position | None:

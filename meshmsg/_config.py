@@ -198,11 +198,11 @@ class Tuning:
     """What a subscription reads ahead of its consumer."""
     pending_bytes_max: int = 64 * 1024 * 1024
     """What a subscription holds behind a gap while it is being repaired."""
-    frame_bytes: int = 64 * 1024
+    frame_bytes: int = 128 * 1024
     """A frame under load is closed at about this size."""
     push_bytes_max: int = 1024 * 1024
     """A larger frame is announced and fetched by each subscriber at its own speed."""
-    queue_frames: int = 256
+    queue_frames: int = 512
     """Frames that ZeroMQ may queue for one subscriber (its high-water mark)."""
     close_timeout_s: float = 5.0
     """How long `close` waits for subscribers to take what they have not yet received."""

@@ -38,7 +38,7 @@ from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, He
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.receiver import Delivery, StreamReceiver
+from meshmsg.recovery.receiver import Delivery, Run, StreamReceiver
 from meshmsg.transports.fanout import FanoutClient
 
 log = logging.getLogger("meshmsg.peer")
@@ -158,7 +158,7 @@ class Source:
         self.stash: list[Frame] = []
         self.stash_bytes = 0
         self.heard_next = 0
-        self.keeps: dict[tuple[str, ...], bool | None] = {}
+        self.keeps: dict[tuple[str, ...], str] = {}
         self.books = Books(info.name, 0, 0)
         self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
         self.unreported_bytes = 0
@@ -283,14 +283,21 @@ class Intake:
         """The wake-up call was heard."""
         self._client.wakeup.clear()
 
-    def take(self) -> Batch | Loss | None:
-        """The next batch or loss, `None` if nothing is ready; counts it as handed over."""
+    def take(self, *, as_events: bool) -> Batch | Loss | None:
+        """The next batch or loss, `None` if nothing is ready; counts it as handed over.
+
+        With `as_events`, the consumer goes through the batch's events by `iterator`.  What is left
+        of the batch before comes first, so that threads may share a subscription.
+        """
+        left = length_hint(self.iterator)
+        if left:
+            return self.current if as_events else self._rest(left)
         ready = self._ready
         while ready:
             source, books, delivery = ready.popleft()
             if isinstance(delivery, Loss):
                 with self._books_lock:
-                    self._settle_current()
+                    self.current = None
                     books.lost[delivery.reason] += delivery.count
                     books.consumed = delivery.stop
                     self.counters["lost"] += delivery.count
@@ -299,58 +306,51 @@ class Intake:
                 return delivery
             size = len(delivery.frame.data)
             self._ready_bytes -= size
-            batch = self._select(source, books, *delivery)
+            batch = self._hand_over(source, books, delivery, as_events)
             self._note_consumed(source, size)
             if batch is not None:
                 return batch
         return None
 
-    def _select(self, source: Source, books: Books, frame: Frame, lo: int, hi: int) -> Batch | None:
-        """The events of a run that the subscription's patterns take."""
-        topics = frame.topics
+    def _hand_over(self, source: Source, books: Books, run: Run, as_events: bool) -> Batch | None:
+        """What the subscription's patterns take of a run, entered in the books."""
+        frame, lo, hi = run
         keep: list[int] | None = None
-        verdict = source.keeps.get(topics, 0)
-        if verdict == 0:
-            verdict = self._judge(source, topics)
-        if verdict is None:
-            chosen = [self.filter.matches(topic) for topic in topics]
+        verdict = source.keeps.get(frame.topics, "new")
+        if verdict == "new":
+            verdict = self._judge(source, frame.topics)
+        if verdict == "some":
+            chosen = [self.filter.matches(topic) for topic in frame.topics]
             ids = frame.topic_ids
             assert ids is not None
             keep = [i for i in range(lo, hi) if chosen[ids[i]]]
-        taken = (hi - lo if keep is None else len(keep)) if verdict is not False else 0
+        taken = 0 if verdict == "none" else hi - lo if keep is None else len(keep)
+        batch = Batch(frame, books.stream, source.codec, lo, hi, keep) if taken else None
+        # Decoded before it is entered: the books must not run ahead of what can be iterated.
+        iterator = iter(batch.events() if batch is not None and as_events else ())
         with self._books_lock:
-            self._settle_current()
             books.filtered += hi - lo - taken
             books.delivered += taken
             books.consumed = frame.first + hi
-            if not taken:
-                return None
-            batch = Batch(frame, books.stream, source.codec, lo, hi, keep)
             self._current_books = books
             self.current = batch
+            self.iterator = iterator
         return batch
 
-    def _judge(self, source: Source, topics: tuple[str, ...]) -> bool | None:
-        """All of a frame's topics (`True`), none (`False`), or some (`None`)."""
+    def _judge(self, source: Source, topics: tuple[str, ...]) -> str:
+        """Whether the patterns take `all`, `none` or `some` of a frame's topics."""
         chosen = {self.filter.matches(topic) for topic in topics}
-        verdict = None if len(chosen) > 1 else chosen.pop()
+        verdict = "some" if len(chosen) > 1 else "all" if chosen.pop() else "none"
         if len(source.keeps) > 10_000:
             source.keeps.clear()
         source.keeps[topics] = verdict
         return verdict
 
-    def unpack(self, batch: Batch) -> None:
-        """Make a batch's events the ones that the consumer goes through."""
-        events = batch.events()
-        with self._books_lock:
-            self.iterator = iter(events)
-
-    def rest(self) -> Batch | None:
+    def _rest(self, left: int) -> Batch:
         """What the consumer has yet to take of the batch it is in, as a batch of its own."""
         with self._books_lock:
-            batch, left = self.current, length_hint(self.iterator)
-            if batch is None or not left:
-                return None
+            batch = self.current
+            assert batch is not None
             self.iterator = iter(())
             index = batch.indices[len(batch) - left]
             keep = None if batch.keep is None else batch.keep[-left:]
@@ -359,10 +359,6 @@ class Intake:
     def loss_is_next(self) -> bool:
         """Whether a loss would be handed over next."""
         return bool(self._ready) and isinstance(self._ready[0][2], Loss)
-
-    def _settle_current(self) -> None:
-        self.current = None
-        self.iterator = iter(())
 
     def _note_consumed(self, source: Source, size: int) -> None:
         source.unreported_bytes += size

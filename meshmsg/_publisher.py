@@ -67,6 +67,8 @@ FILLING_S = 0.002
 SIGNALS_S = 0.5
 #: What an event costs in a frame beside its payload: offset, time, topic index.
 EVENT_COST = 14
+#: And in a frame of one topic and one time.
+OFFSET_COST = 4
 ROUTES_MAX = 100_000
 TOKENS_MAX = 100_000
 FINISHED_MAX = 1000
@@ -304,12 +306,15 @@ class PublisherSide:
             raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
         for at in range(0, len(values), RUN_EVENTS_MAX):
             chunk = values[at : at + RUN_EVENTS_MAX] if len(values) > RUN_EVENTS_MAX else values
-            payloads, raw = self._encode_many(outlet, topic, chunk)
+            payloads, raw = self._encode_many(outlet, chunk)
+            lengths = list(map(len, payloads))
+            uniform = lengths[0] if lengths.count(lengths[0]) == len(lengths) else -1
             notes = _keys_of(keys, at, len(chunk))
             extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
-            if notes or packed:
-                self._check_size(outlet, topic, max(map(len, payloads)) + extra)
-            for lo, hi in _cuts(payloads, extra, self._tuning.frame_bytes):
+            largest = (uniform if uniform >= 0 else max(lengths)) + extra
+            if largest > outlet.event_bytes_max:
+                raise EventTooLarge(topic, largest, outlet.event_bytes_max)
+            for lo, hi in _cuts(lengths, uniform, extra, self._tuning.frame_bytes):
                 yield (
                     outlet,
                     _Run(
@@ -317,6 +322,7 @@ class PublisherSide:
                         raw if isinstance(raw, bool) else raw[lo:hi],
                         {i - lo: key for i, key in notes.items() if lo <= i < hi},
                         {} if packed is None else dict.fromkeys(range(hi - lo), packed),
+                        uniform,
                     ),
                 )
 
@@ -341,6 +347,7 @@ class PublisherSide:
                     raw=run.raw,
                     keys=run.keys,
                     headers=run.headers,
+                    length=run.length,
                     now=time.monotonic(),
                 )
                 if frame is not None:
@@ -375,9 +382,7 @@ class PublisherSide:
             return bytes(data), True
         return encode_payload(outlet.codec, data), False
 
-    def _encode_many(
-        self, outlet: Outlet, topic: str, chunk: list[Any]
-    ) -> tuple[list[bytes], bool | bytes]:
+    def _encode_many(self, outlet: Outlet, chunk: list[Any]) -> tuple[list[bytes], bool | bytes]:
         kinds = set(map(type, chunk))
         raw: bool | bytes
         if kinds == {bytes}:
@@ -387,12 +392,7 @@ class PublisherSide:
             payloads = [payload for payload, _ in pairs]
             flags = bytes(flag for _, flag in pairs)
             raw = bool(flags[0]) if len(set(flags)) == 1 else flags
-        self._check_size(outlet, topic, max(map(len, payloads)))
         return payloads, raw
-
-    def _check_size(self, outlet: Outlet, topic: str, size: int) -> None:
-        if size > outlet.event_bytes_max:
-            raise EventTooLarge(topic, size, outlet.event_bytes_max)
 
     def _pass(
         self, outlet: Outlet, timeout: float | None, on_gate: Callable[[], None] | None
@@ -808,7 +808,7 @@ class PublisherSide:
 class _Run:
     """Encoded events of one topic that become one frame."""
 
-    __slots__ = ("headers", "keys", "payloads", "raw")
+    __slots__ = ("headers", "keys", "length", "payloads", "raw")
 
     def __init__(
         self,
@@ -816,23 +816,26 @@ class _Run:
         raw: bool | bytes,
         keys: Mapping[int, str],
         headers: Mapping[int, bytes],
+        length: int,
     ) -> None:
+        self.length = length  #: of each payload, -1 if they differ
         self.payloads = payloads
         self.raw = raw
         self.keys = keys
         self.headers = headers
 
 
-def _cuts(payloads: list[bytes], extra: int, frame_bytes: int) -> Iterator[tuple[int, int]]:
-    """Where to cut a list of payloads into frames of about the size that frames have."""
-    lengths = list(map(len, payloads))
+def _cuts(
+    lengths: list[int], uniform: int, extra: int, frame_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Where to cut payloads of these lengths into frames of about the size that frames have."""
     count = len(lengths)
-    if lengths.count(lengths[0]) == count:
-        step = max(1, frame_bytes // (lengths[0] + extra + EVENT_COST))
+    if uniform >= 0:
+        step = max(1, frame_bytes // (uniform + extra + OFFSET_COST))
         for lo in range(0, count, step):
             yield lo, min(count, lo + step)
         return
-    ends = list(accumulate(length + extra + EVENT_COST for length in lengths))
+    ends = list(accumulate(length + extra + OFFSET_COST for length in lengths))
     lo = done = 0
     while lo < count:
         hi = max(lo + 1, bisect_right(ends, done + frame_bytes))

@@ -124,11 +124,7 @@ class SubscriptionBase:
         with intake.lock:
             if intake.closed or intake.loss_is_next() or not intake.pump(time.monotonic()):
                 return False
-            batch = None if intake.loss_is_next() else intake.take()
-        if not isinstance(batch, Batch):
-            return False
-        intake.unpack(batch)
-        return True
+            return not intake.loss_is_next() and intake.take(as_events=True) is not None
 
     def _check_refused(self) -> None:
         refusal = self._node.refusal()
@@ -170,10 +166,8 @@ class Subscription(SubscriptionBase):
         intake = self._intake
         while True:
             yield from intake.iterator
-            batch = self._next_batch(None)
-            if batch is None:
+            if self._next_batch(None, as_events=True) is None:
                 return
-            intake.unpack(batch)
 
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event, or `None` when the time is up.  Raises `ClosedError`, `EventsLost`."""
@@ -184,11 +178,9 @@ class Subscription(SubscriptionBase):
             if event is not None:
                 return event
             self._check_open()
-            batch = self._next_batch(deadline)
-            if batch is None:
+            if self._next_batch(deadline, as_events=True) is None:
                 self._check_open()
                 return None
-            intake.unpack(batch)
 
     def get_many(self, max: int = 1000, timeout: float | None = None) -> list[Event]:
         """Up to `max` events as soon as there is one; empty when the time is up."""
@@ -200,9 +192,8 @@ class Subscription(SubscriptionBase):
     def batches(self, timeout: float | None = None) -> Iterator[Batch]:
         """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
         while True:
-            rest = self._intake.rest()
             deadline = None if timeout is None else time.monotonic() + timeout
-            batch = rest if rest is not None else self._next_batch(deadline)
+            batch = self._next_batch(deadline, as_events=False)
             if batch is None:
                 return
             yield batch
@@ -226,15 +217,15 @@ class Subscription(SubscriptionBase):
         """Stop receiving; the publishers are told."""
         self._node.drop_intake(self._intake)
 
-    def _next_batch(self, deadline: float | None) -> Batch | None:
+    def _next_batch(self, deadline: float | None, *, as_events: bool) -> Batch | None:
         """The next batch, `None` when the time is up or all is closed."""
         while True:
-            found = self._drive(deadline)
+            found = self._drive(deadline, as_events)
             if isinstance(found, Batch) or found is None:
                 return found
             self._handle_loss(found)
 
-    def _drive(self, deadline: float | None) -> Batch | Loss | None:
+    def _drive(self, deadline: float | None, as_events: bool) -> Batch | Loss | None:
         """Wait for a batch or a loss; `None` when the time is up or all is closed."""
         intake = self._intake
         lock = intake.lock
@@ -243,7 +234,7 @@ class Subscription(SubscriptionBase):
             if not lock.acquire(timeout=_left(deadline)):
                 return None
             while not intake.closed:
-                found = intake.take()
+                found = intake.take(as_events=as_events)
                 if found is not None:
                     return found
                 now = time.monotonic()

@@ -110,6 +110,7 @@ class StreamSender:
         raw: bool | bytes,
         keys: Mapping[int, str] | None = None,
         headers: Mapping[int, bytes] | None = None,
+        length: int = -1,
         now: float,
     ) -> bytes | None:
         """Make a frame of many events of one topic; `None` if the open frame has to be sealed."""
@@ -125,6 +126,7 @@ class StreamSender:
             raw=raw,
             keys=keys,
             headers=headers,
+            length=length,
         )
         self._keep(frame, self.sealed + len(payloads), now)
         return frame

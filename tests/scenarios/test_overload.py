@@ -14,7 +14,7 @@ from tests.remote import RemoteError, RemotePeer, wait_until
 PAYLOAD_BYTES = 1000
 #: More than all pipes and kernel buffers between two processes hold.
 MANY = 30_000
-QUEUE_FRAMES = 32
+PUBLISHER = {"queue_frames": 32, "frame_bytes": 64 * 1024}
 #: Of the stalled subscriber: hardly anything is read ahead, hardly anything waits in pipes.
 SHORT = {"queue_frames": 4, "inbox_bytes_max": 10_000}
 
@@ -36,7 +36,7 @@ def overloaded(
     """A publisher, a healthy and a stalled one, and a way to publish at the healthy one's pace."""
     stream = {"topics": "a.**", "buffer_bytes": "256KiB", "window_bytes": "128KiB"} | policy
     with (
-        RemotePeer("pub", streams=[stream], tuning={"queue_frames": QUEUE_FRAMES}) as pub,
+        RemotePeer("pub", streams=[stream], tuning=PUBLISHER) as pub,
         RemotePeer("healthy", connect=pub.address) as healthy,
         RemotePeer("stalled", connect=pub.address, tuning=SHORT) as stalled,
     ):
@@ -105,14 +105,14 @@ def test_block_waits_for_the_stalled_one_and_names_it(ledger: Any) -> None:
 
 
 def test_blocking_subscriber_is_evicted_after_its_time_and_told_why(ledger: Any) -> None:
-    with overloaded(overflow="block", evict_after=0.5) as (pub, healthy, stalled, _):
+    with overloaded(overflow="block", evict_after="2s") as (pub, healthy, stalled, _):
         pub.run(f"for _ in range({MANY}): peer.publish('a.b', bytes({PAYLOAD_BYTES}), timeout=30)")
         assert pub.eval("peer.stats()['counters']['evictions']") == 1
         wait_until(lambda: healthy.eval("len(seen)") == MANY, timeout=30)
         _, lost = read_all(stalled, MANY)
         assert {reason for _, _, reason in lost} == {"evicted"}
         (reason,) = stalled.eval("events.evictions")
-        assert "blocked pub/a.** for 0.5 s" in reason
+        assert "blocked pub/a.** for 2 s" in reason
         rows = ledger(pub.address, lost=True)
         assert [bool(row["lost"]) for row in rows].count(True) == 1
         # Having caught up, it is waited for again.

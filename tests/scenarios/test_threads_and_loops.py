@@ -60,6 +60,42 @@ def test_eight_threads_publish_and_each_keeps_its_order() -> None:
         assert pub.ledger().reconciles
 
 
+def test_threads_that_share_a_subscription_take_each_event_once() -> None:
+    total = 20_000
+    with (
+        Peer("pub", streams=[Stream("t.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("t.*") as events,
+    ):
+        pub.wait_for_subscribers("t.x", count=1, timeout=10)
+        taken: list[int] = []
+
+        def by_event() -> None:
+            while len(taken) < total:
+                event = events.get(timeout=0.05)
+                if event is not None:
+                    taken.append(event.data)
+
+        def by_batch() -> None:
+            while len(taken) < total:
+                for batch in events.batches(timeout=0.05):
+                    taken.extend(batch.data)
+
+        def by_list() -> None:
+            while len(taken) < total:
+                taken.extend(event.data for event in events.get_many(7, timeout=0.05))
+
+        threads = [threading.Thread(target=f) for f in (by_event, by_event, by_batch, by_list)]
+        for thread in threads:
+            thread.start()
+        for at in range(0, total, 50):
+            pub.publish_many("t.x", list(range(at, at + 50)))
+        for thread in threads:
+            thread.join(20)
+        assert sorted(taken) == list(range(total))
+        assert pub.ledger().reconciles
+
+
 def test_sync_peer_publishes_from_an_event_loop() -> None:
     with (
         Peer("pub", streams=[Stream("t.**")]) as pub,
