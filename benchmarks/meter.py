@@ -52,7 +52,7 @@ class Meter:
         def look(number: int, frame: FrameType | None) -> None:
             if frame is not None:
                 code = frame.f_code
-                lines[code.co_filename, frame.f_lineno, code.co_qualname] += 1
+                lines[code.co_filename, frame.f_lineno or 0, code.co_qualname] += 1
             if time.monotonic() > end:
                 os._exit(1)
 

@@ -38,6 +38,9 @@ class AsyncSubscription(SubscriptionBase):
     """
 
     _yielded_at = 0.0
+    _loop: asyncio.AbstractEventLoop | None = None  # that watches the descriptors
+    _fds: tuple[int, int] = (-1, -1)
+    _woken: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> AsyncSubscription:
         self._check_open()
@@ -103,7 +106,10 @@ class AsyncSubscription(SubscriptionBase):
 
     def close(self) -> None:
         """Stop receiving; the publishers are told."""
+        self._unwatch()
         self._node.drop_intake(self._intake)
+        if self._woken is not None:
+            _resolve(self._woken)
 
     async def _next_batch(self, deadline: float | None, *, as_events: bool) -> Batch | None:
         intake = self._intake
@@ -131,23 +137,41 @@ class AsyncSubscription(SubscriptionBase):
         """Until the socket may have something, a timer is due, or the time is up."""
         intake = self._intake
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        self._woken = woken = loop.create_future()
         until = min(intake.timer_due, NEVER if deadline is None else deadline)
-        # asyncio's clock is time.monotonic().  ZeroMQ's descriptor stays readable until the socket
-        # is asked, so it is watched only while there is nothing else to do.
+        # asyncio's clock is time.monotonic().
         timer = None if until == NEVER else loop.call_at(until, _resolve, woken)
-        for fd in intake.fds:
-            loop.add_reader(fd, _resolve, woken)
+        self._watch(loop)
         try:
             await woken
         finally:
+            self._woken = None
             if timer is not None:
                 timer.cancel()
-            if not intake.closed:
-                for fd in intake.fds:
-                    loop.remove_reader(fd)
-                intake.clear_wakeup()
             self._yielded_at = time.monotonic()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not loop:
+            self._unwatch()
+            self._loop = loop
+            self._fds = self._intake.fds
+            for fd in self._fds:
+                loop.add_reader(fd, self._on_readable)
+
+    def _unwatch(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            for fd in self._fds:
+                loop.remove_reader(fd)
+
+    def _on_readable(self) -> None:
+        woken = self._woken
+        if woken is None:
+            # ZeroMQ's descriptor stays readable until the socket is asked: nobody asks just now.
+            self._unwatch()
+            return
+        self._intake.clear_wakeup()
+        _resolve(woken)
 
 
 def _resolve(woken: asyncio.Future[None]) -> None:
@@ -214,7 +238,7 @@ class AsyncPeer(PeerBase):
         else:
             position = publish(topic, data, key=key, headers=headers, on_gate=_ignore)
         if position is not None:
-            if not position.seq & 0xFF:
+            if not position.seq & 0xFFF:
                 await asyncio.sleep(0)  # a loop that only publishes lets the others run, too
             return position
 

@@ -57,6 +57,8 @@ class Batch:
 
     def events(self) -> list[Event]:
         """The events as a list."""
+        if self.hi - self.lo == 1 and self.frame.flags & RAW:  # idle: one event, as it came
+            return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
         return list(map(Event, self.data, repeat(self), self.indices))
 
     @property

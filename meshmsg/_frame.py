@@ -374,20 +374,6 @@ class FrameBuilder:
     def seal(self, stream: int, epoch: int, first: int | None = None) -> bytes:
         """The frame's bytes; the frame is empty afterwards.  One thread at a time."""
         base, count, columns = self.take()
-        if count == 1 and not self.notes:  # idle: the shortest way out
-            topic, payload = columns[0][0], columns[1][0]
-            time_ns, raw = columns[2][0], columns[3][0]
-            self.give_back(columns, 1)
-            return encode_frame(
-                stream,
-                epoch,
-                base if first is None else first,
-                topic,
-                (payload,),
-                time_ns,
-                raw=raw,
-                length=len(payload),
-            )
         topics = columns[0][:count]
         payloads = columns[1][:count]
         times = columns[2][:count]
@@ -536,6 +522,14 @@ class Frame:
     flags: int
     topics: tuple[str, ...]
     payloads: VarColumn
+    _topic_ids: array[int] | None
+    _keys: VarColumn | None
+    _header_column: VarColumn | None
+    _headers: list[Mapping[str, Any]] | None
+    _encodings: bytes
+    _key_bits: bytes
+    _header_bits: bytes
+    _times_at: int
 
     def __init__(self, data: bytes) -> None:
         """Read a frame; raises `ProtocolError` for bytes that are not one, whole and unharmed."""
@@ -570,12 +564,26 @@ class Frame:
         self.stop = self.first + count
         if self.stop >= 1 << 63 or self.epoch >= 1 << 63:
             raise ProtocolError("sequence number or epoch out of range")
-        at = self._read_sections(topic_count, table_bytes, key_bytes, header_bytes)
+        if self.flags & ~RAW or topic_count != 1:
+            at = self._read_sections(topic_count, table_bytes, key_bytes, header_bytes)
+        else:
+            at = self._read_topic(table_bytes)
         stop = at + 4 * (count + 1)
         start = stop + (-stop & 7)
         if start > size:
             raise ProtocolError("sections do not fit the frame")
         self.payloads = VarColumn(data[at:stop], data[start:], count)
+
+    def _read_topic(self, table: int) -> int:
+        """The sections of a frame that has no optional one; returns where the payloads start."""
+        start = HEADER.size
+        if start + table > len(self.data):
+            raise ProtocolError("topic table does not fit the frame")
+        self.topics = _topic_tables.read(self.data[start : start + table], 1)
+        self._topic_ids = self._keys = self._header_column = self._headers = None
+        self._encodings = self._key_bits = self._header_bits = b""
+        self._times_at = 0
+        return start + table + (-table & 7)
 
     def _read_sections(self, topic_count: int, table: int, keys: int, headers: int) -> int:
         """Find and check the sections before the payloads; returns where those start."""
@@ -586,7 +594,7 @@ class Frame:
             raise ProtocolError("topic table does not fit the frame")
         self.topics = _topic_tables.read(data[at : at + table], topic_count)
         at += table + (-table & 7)
-        self._topic_ids: array[int] | None = None
+        self._topic_ids = None
         if flags & TOPIC_INDEX:
             ids = data[at : at + 2 * count]
             if len(ids) != 2 * count:
@@ -608,9 +616,9 @@ class Frame:
                 raise ProtocolError("encodings out of range")
             at += count + (-count & 7)
         self._key_bits = self._header_bits = b""
-        self._keys: VarColumn | None = None
-        self._header_column: VarColumn | None = None
-        self._headers: list[Mapping[str, Any]] | None = None
+        self._keys = None
+        self._header_column = None
+        self._headers = None
         if flags & KEYS:
             self._key_bits, self._keys, at = self._sparse(at, keys)
         if flags & HEADERS:

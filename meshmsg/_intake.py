@@ -39,7 +39,7 @@ from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.receiver import Delivery, Run, StreamReceiver
-from meshmsg.transports.fanout import FanoutClient
+from meshmsg.transports.fanout import SOON_S, FanoutClient
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -206,6 +206,7 @@ class Intake:
         self._ready: deque[tuple[Source, Books, Delivery]] = deque()
         self._ready_bytes = 0
         self._timer_due = NEVER
+        self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
         self._timing = NackTiming(
             delay_s=tuning.repair_delay_s,
@@ -268,6 +269,23 @@ class Intake:
         # Ctrl-C waits for the next event.
         left = min(self._timer_due - now, SIGNALS_S)
         self._client.wait(left if timeout is None else min(timeout, left))
+
+    def receive(self, now: float, deadline: float | None) -> bool:
+        """If all is calm, take in the next message, waiting a little for it: the quick way.
+
+        `False` if there is more to see to than data, or none came: then `pump` and `wait`.
+        """
+        soon = now + SOON_S
+        if self.inbox or not self._settled or self._timer_due < soon:
+            return False
+        if deadline is not None and deadline < soon:
+            return False
+        self.driven_at = soon
+        data = self._client.recv_soon()
+        if data is None:
+            return False
+        self._on_message(data, now)
+        return True
 
     @property
     def timer_due(self) -> float:
@@ -468,6 +486,7 @@ class Intake:
                 self._client.subscribe(wire_id.to_bytes(8, "little"))
             source.info = info
             source.link = notice.link
+        self._settled = False
         self._client.connect(notice.address)
 
     def _codec_for(self, info: StreamInfo) -> Codec:
@@ -512,6 +531,7 @@ class Intake:
             self._enter(source, admission, now)
         elif not waiting or waiting[-1].epoch != admission.epoch:
             waiting.append(admission)
+            self._settled = False  # all that is there must be read before it is entered
 
     def _on_repair(
         self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
@@ -539,6 +559,7 @@ class Intake:
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         self._timer_due = now
         receiver = source.receiver
+        self._settled = all(s.receiver or s is source for s in self._by_name.values())
         if receiver is not None and receiver.epoch == admission.epoch:
             # Back after a broken connection: what came meanwhile may still be on its way.
             receiver.on_tail_hint(admission.next, now=now)

@@ -238,7 +238,7 @@ class Subscription(SubscriptionBase):
                 if found is not None:
                     return found
                 now = time.monotonic()
-                if intake.pump(now) or intake.inbox:
+                if intake.receive(now, deadline) or intake.pump(now) or intake.inbox:
                     continue
                 self._check_refused()
                 if deadline is not None and now >= deadline:
