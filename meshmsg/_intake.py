@@ -206,6 +206,7 @@ class Intake:
         self._ready: deque[tuple[Source, Books, Delivery]] = deque()
         self._ready_bytes = 0
         self._timer_due = NEVER
+        self._leavers = False  # a publisher has said good-bye
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
         self._timing = NackTiming(
@@ -257,7 +258,7 @@ class Intake:
         drained = self._read(now, read_ahead)
         if drained:
             self._enter_epochs(now)
-        if now >= self._timer_due:
+        if now >= self._timer_due or (drained and self._leavers):
             self._run_timers(now, drained)
         if not read_ahead:
             self.driven_at = now
@@ -517,6 +518,7 @@ class Intake:
         elif isinstance(notice, TailHint):
             if notice.final:
                 source.ends[notice.epoch] = notice.next
+                self._leavers = True
             if notice.epoch == receiver.epoch:
                 source.heard_next = max(source.heard_next, notice.next)
                 receiver.on_tail_hint(notice.next, now=now)
@@ -600,10 +602,9 @@ class Intake:
                 continue
             asks, deliveries = receiver.on_deadline(now=now, drained=drained)
             self._deliver(source, deliveries)
-            if asks and drained and receiver.epoch in source.ends:
-                # The publisher has left: nobody will answer.
-                stop = source.ends[receiver.epoch]
-                self._deliver(source, receiver.on_end(stop, "gone", now=now))
+            if drained and receiver.missing and receiver.epoch in source.ends:
+                # The publisher has left, and what it answered before has been read.
+                self._deliver(source, receiver.on_end(receiver.high, "gone", now=now))
                 asks = []
             if asks:
                 self.counters["nacks"] += 1
