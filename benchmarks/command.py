@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from benchmarks import page, report
 from benchmarks.case import Case, all_cases, chosen_cases, in_round
 from benchmarks.crew import CrewFailed
-from benchmarks.machine import Machine, this_machine
+from benchmarks.machine import Neighbours, this_machine
 from benchmarks.results import TARGETS, Results
 from benchmarks.trial import QUICK, Effort, EventsMissing, run_trial
 
@@ -23,7 +24,7 @@ FILE_WIDTH = 140
 
 EPILOG = """\
 A full run takes about five minutes and brings docs/benchmarks.md and its picture up to date, unless
---no-docs is given.  A quick one, or one of some cases only, does not touch them.
+--no-docs is given.  A quick one, one of some cases only, or one that failed does not touch them.
 
 The exit status is 1 if anything was lost or failed, and, with --check, if a target was missed.
 
@@ -41,16 +42,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not cases:
         print(f"no case is called {' or '.join(options.only)}: see --help", file=sys.stderr)
         return 2
-    effort = _effort(options)
-    machine = this_machine()
-    results, failures = measure(cases, effort, console)
-    report.show(results, machine, console)
-    for failure in failures:
-        console.print(f"FAILED {failure}")
-    if results.cases() and not failures:
-        _write(options, results, machine)
+    machine, neighbours = this_machine(), Neighbours()
+    results, failures = measure(cases, _effort(options), console)
+    circumstances = f"{machine.text()} {neighbours.text()}".rstrip()
+    report.show(results, circumstances, console)
+    _show_failures(failures, console)
+    data = report.plain(results, machine, neighbours.part(), failures)
+    _write(options, results, data, report.markdown(results, circumstances))
     missed = options.check and not all_met(results)
     return 1 if failures or missed else 0
+
+
+def _show_failures(failures: Sequence[str], console: Console) -> None:
+    if failures:
+        console.print(f"\n{len(failures)} measurements failed. The first one:\n{failures[0]}")
+        for failure in failures[1:]:
+            console.print(f"{failure.partition(': ')[0]}: {failure.strip().splitlines()[-1]}")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -107,15 +114,13 @@ def all_met(results: Results) -> bool:
     return all(spread is None or target.met(spread.median) for target, spread in reached)
 
 
-def _write(options: argparse.Namespace, results: Results, machine: Machine) -> None:
-    text = report.markdown(results, machine)
+def _write(options: argparse.Namespace, results: Results, data: dict[str, Any], text: str) -> None:
     if options.json is not None:
-        data = json.dumps(report.plain(results, machine), indent=1)
-        options.json.write_text(data + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     if options.markdown is not None:
         options.markdown.write_text(text, encoding="utf-8")
     pictures = [] if options.plot is None else [options.plot]
-    if not (options.no_docs or options.quick or options.only):
+    if not (options.no_docs or options.quick or options.only or data["failures"]):
         page.write(text)
         pictures.append(page.PICTURE)
     if pictures:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,15 +27,13 @@ class Machine:
     pyzmq: str
     libzmq: str
     meshmsg: str
-    load: float
-    """Processes that wanted to run in the minute before: others', where it is not near zero."""
 
     def text(self) -> str:
-        """In one sentence or two."""
+        """In one sentence."""
         return (
             f"{self.date}: {self.cores} cores ({self.cpu}), {self.kernel}, "
             f"Python {self.python}, pyzmq {self.pyzmq} with libzmq {self.libzmq}, "
-            f"meshmsg {self.meshmsg}. Load of the machine before the run: {self.load:.1f}."
+            f"meshmsg {self.meshmsg}."
         )
 
     def as_dict(self) -> dict[str, str | int | float]:
@@ -52,7 +52,6 @@ def this_machine() -> Machine:
         pyzmq=zmq.pyzmq_version(),
         libzmq=zmq.zmq_version(),
         meshmsg=meshmsg.__version__,
-        load=os.getloadavg()[0],
     )
 
 
@@ -72,3 +71,45 @@ def _cpu() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+class Neighbours:
+    """What everybody else used of the processors since this was made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._busy_s = _busy_s()
+        self._ours_s = _ours_s()
+
+    def part(self) -> float | None:
+        """Of the time that the processors had; `None` where it cannot be found out."""
+        busy_s = _busy_s()
+        if busy_s is None or self._busy_s is None:
+            return None
+        others_s = busy_s - self._busy_s - (_ours_s() - self._ours_s)
+        had_s = (time.monotonic() - self._began) * _cores()
+        return min(1.0, max(0.0, others_s / had_s)) if had_s > 0 else None
+
+    def text(self) -> str:
+        """In one sentence."""
+        part = self.part()
+        return (
+            "" if part is None else f"Other programs used {part:.0%} of the processors meanwhile."
+        )
+
+
+def _busy_s() -> float | None:
+    """Seconds that the processors of this machine worked for someone, since it started."""
+    try:
+        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+        user, nice, system, _idle, _waiting, interrupt, soft_interrupt, stolen = map(int, fields)
+    except (OSError, ValueError):
+        return None
+    busy = user + nice + system + interrupt + soft_interrupt + stolen
+    return busy / os.sysconf("SC_CLK_TCK")
+
+
+def _ours_s() -> float:
+    """Seconds that this process and those that it started and that have ended were running."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)

@@ -163,28 +163,32 @@ def _fill(results: Results, case: Case) -> str:
 # --- where it goes ---
 
 
-def show(results: Results, machine: Machine, console: Console) -> None:
+def show(results: Results, circumstances: str, console: Console) -> None:
     """On the terminal."""
     console.print()
     for table in tables(results):
         console.print(table.rich())
         console.print()
-    console.print(machine.text())
+    console.print(circumstances)
 
 
-def markdown(results: Results, machine: Machine) -> str:
+def markdown(results: Results, circumstances: str) -> str:
     """As part of a page."""
     parts = []
     for table in tables(results):
         parts += [f"### {table.title}", table.markdown()]
-    parts.append(machine.text())
+    parts.append(circumstances)
     return "\n\n".join(parts) + "\n"
 
 
-def plain(results: Results, machine: Machine) -> dict[str, Any]:
+def plain(
+    results: Results, machine: Machine, others: float | None, failures: Sequence[str]
+) -> dict[str, Any]:
     """Everything, for JSON: each measurement and the ratios."""
     return {
         "machine": machine.as_dict(),
+        "used_by_others": None if others is None else round(others, 3),
+        "failures": list(failures),
         "measurements": [_plain(results, case) for case in results.cases()],
         "targets": list(_plain_targets(results)),
     }

@@ -299,6 +299,9 @@ class AsyncPeer(PeerBase):
             except TimeoutError:
                 stream, names = self._open_node().publisher.blockers(topic)
                 raise PublishTimeout(stream, timeout or 0.0, names) from None
+            finally:
+                if self._node is not None:
+                    self._node.publisher.forget_waiter(topic, ring)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was published is handed over.  Raises `WaitTimeout`."""

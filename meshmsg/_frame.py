@@ -273,6 +273,7 @@ class FrameBuilder:
     __slots__ = (
         "_capacity",
         "_spare",
+        "_taken",
         "count",
         "first",
         "notes",
@@ -305,6 +306,7 @@ class FrameBuilder:
         self._capacity = self.CAPACITY_MIN
         self.topics, self.payloads, self.times, self.raws = _blank_columns(self._capacity)
         self._spare = _blank_columns(self._capacity)
+        self._taken: tuple[int, int, Columns] | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -334,6 +336,10 @@ class FrameBuilder:
             return False
         self.first += count
         return True
+
+    def is_open(self) -> bool:
+        """Whether there are events to be sealed."""
+        return self.count > 0 or self._taken is not None
 
     def take(self) -> tuple[int, int, Columns]:
         """First number, count and columns; the frame is empty afterwards.  One thread at a time.
@@ -371,25 +377,26 @@ class FrameBuilder:
         times = self.times[: self.count]
         return next((i for i, t in enumerate(times) if t >= time_ns), len(times))
 
-    def seal(self, stream: int, epoch: int, first: int | None = None) -> bytes:
-        """The frame's bytes; the frame is empty afterwards.  One thread at a time."""
-        base, count, columns = self.take()
+    def begin(self) -> tuple[int, int]:
+        """Take what is to be sealed; first number and count.  One thread at a time.
+
+        Until `finish`, it stays to be sealed: an interrupted attempt is made again.
+        """
+        if self._taken is None:
+            self._taken = self.take()
+        return self._taken[0], self._taken[1]
+
+    def encode(self, stream: int, epoch: int, first: int | None = None) -> bytes:
+        """The bytes of what `begin` took."""
+        assert self._taken is not None
+        base, count, columns = self._taken
         topics = columns[0][:count]
         payloads = columns[1][:count]
         times = columns[2][:count]
         raws = columns[3][:count]
-        self.give_back(columns, count)
         same = topics.count(topics[0]) == count
         mixed = raws.count(raws[0]) != count
-        keys: dict[int, str] = {}
-        headers: dict[int, bytes] = {}
-        if self.notes:
-            for seq in [seq for seq in list(self.notes) if seq < base + count]:
-                key, packed = self.notes.pop(seq)
-                if key is not None:
-                    keys[seq - base] = key
-                if packed is not None:
-                    headers[seq - base] = packed
+        notes = {seq - base: note for seq, note in list(self.notes.items()) if seq < base + count}
         return encode_frame(
             stream,
             epoch,
@@ -398,9 +405,25 @@ class FrameBuilder:
             payloads,
             times,
             raw=bytes(raws) if mixed else raws[0],
-            keys=keys,
-            headers=headers,
+            keys={i: key for i, (key, _) in notes.items() if key is not None},
+            headers={i: packed for i, (_, packed) in notes.items() if packed is not None},
         )
+
+    def finish(self) -> None:
+        """What `begin` took is sealed: let it go."""
+        if self._taken is not None:
+            base, count, columns = self._taken
+            self._taken = None
+            self.give_back(columns, count)
+            for seq in [seq for seq in list(self.notes) if seq < base + count]:
+                del self.notes[seq]
+
+    def seal(self, stream: int, epoch: int, first: int | None = None) -> bytes:
+        """All in one: the frame's bytes; the frame is empty afterwards."""
+        self.begin()
+        frame = self.encode(stream, epoch, first)
+        self.finish()
+        return frame
 
 
 _NOTHING: list[Any] = [None] * FrameBuilder.CAPACITY_MAX

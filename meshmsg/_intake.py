@@ -38,7 +38,7 @@ from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, He
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.receiver import Delivery, Run, StreamReceiver
+from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
 from meshmsg.transports.fanout import SOON_S, FanoutClient
 
 log = logging.getLogger("meshmsg.peer")
@@ -133,6 +133,7 @@ class Source:
         "admissions",
         "books",
         "codec",
+        "data_at",
         "ends",
         "heard_next",
         "info",
@@ -154,6 +155,7 @@ class Source:
         self.receiver: StreamReceiver | None = None
         #: Epochs to be entered, one after the other, when all that came before is read.
         self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
+        self.data_at = 0.0  #: when data of the current epoch came last
         self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
         self.stash: list[Frame] = []
         self.stash_bytes = 0
@@ -207,6 +209,8 @@ class Intake:
         self._ready_bytes = 0
         self._timer_due = NEVER
         self._leavers = False  # a publisher has said good-bye
+        self._leaving: set[str] = set()  # addresses to disconnect from, when all is read
+        self._full_at = 0.0  # when there was no room to read on
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
         self._timing = NackTiming(
@@ -234,8 +238,8 @@ class Intake:
         """
         source = self._by_name.get(info.name)
         receiver = None if source is None else source.receiver
-        if receiver is not None:
-            return Start(info.name, "resume", receiver.next, receiver.epoch)
+        if source is not None and receiver is not None:
+            return Start(info.name, "resume", source.books.consumed, receiver.epoch)
         return Start(info.name, "origin") if born else self.start.for_stream(info.name)
 
     def tend(self, now: float, *, force: bool = False) -> None:
@@ -256,7 +260,7 @@ class Intake:
         if self.inbox:
             self._read_inbox(now)
         drained = self._read(now, read_ahead)
-        if drained:
+        if not self._settled:
             self._enter_epochs(now)
         if now >= self._timer_due or (drained and self._leavers):
             self._run_timers(now, drained)
@@ -390,7 +394,10 @@ class Intake:
         limit = self._tuning.inbox_bytes_max
         recv, ready = self._client.recv, self._ready
         for _ in range(READ_FRAMES_MAX * (16 if read_ahead else 1)):
-            if self._ready_bytes >= limit or (ready and not read_ahead):
+            if self._ready_bytes >= limit:
+                self._full_at = now
+                return False
+            if ready and not read_ahead:
                 return False
             data = recv()
             if data is None:
@@ -422,6 +429,7 @@ class Intake:
         if receiver is None or frame.epoch != receiver.epoch:
             self._stash(source, frame)
             return
+        source.data_at = now
         self._deliver(source, receiver.on_frame(frame, now=now, repair=repair))
         if receiver.missing:
             self._timer_due = min(self._timer_due, receiver.deadline())
@@ -470,7 +478,9 @@ class Intake:
             if isinstance(notice, Attach):
                 self._attach(notice)
             elif isinstance(notice, Detach):
-                self._client.disconnect(notice.address)
+                # Leaving at once would throw away what it sent and nobody has read yet.
+                self._leaving.add(notice.address)
+                self._settled = False
             else:
                 source = self._by_name.get(notice.stream)
                 if source is not None:
@@ -488,7 +498,12 @@ class Intake:
             source.info = info
             source.link = notice.link
         self._settled = False
-        self._client.connect(notice.address)
+        self._leaving.discard(notice.address)
+        try:
+            self._client.connect(notice.address)
+        except ProtocolError as error:
+            self.counters["bad_messages"] += 1
+            log.warning("a publisher names an address that cannot be used: %s", error)
 
     def _codec_for(self, info: StreamInfo) -> Codec:
         if self._codec is not None:
@@ -533,6 +548,7 @@ class Intake:
             self._enter(source, admission, now)
         elif not waiting or waiting[-1].epoch != admission.epoch:
             waiting.append(admission)
+            source.data_at = now
             self._settled = False  # all that is there must be read before it is entered
 
     def _on_repair(
@@ -550,18 +566,33 @@ class Intake:
         receiver.on_answered(notice.answers, now=now)
 
     def _enter_epochs(self, now: float) -> None:
-        """With all data read: close the books of an epoch that is over and enter the next."""
+        """Close the books of epochs that are over and enter the next, once all is read.
+
+        That nothing of an old epoch came for a while, although we were reading, says so: what is
+        on its way from the kernel comes sooner.
+        """
+        waiting = False
         for source in self._by_name.values():
+            quiet_since = max(source.data_at, self._full_at)
             while source.admissions and source.receiver is not None:
+                if now - quiet_since < HINT_GRACE_S:
+                    self._timer_due = min(self._timer_due, quiet_since + HINT_GRACE_S)
+                    waiting = True
+                    break
                 # What is missing of the old epoch went with the memory of the process that had it.
                 stop = max(source.heard_next, source.ends.pop(source.receiver.epoch, 0))
                 self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
+        if not waiting:
+            for address in self._leaving:
+                self._client.disconnect(address)
+            self._leaving.clear()
+        known = self._by_name.values()
+        self._settled = bool(known) and not waiting and all(s.receiver for s in known)
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         self._timer_due = now
         receiver = source.receiver
-        self._settled = all(s.receiver or s is source for s in self._by_name.values())
         if receiver is not None and receiver.epoch == admission.epoch:
             # Back after a broken connection: what came meanwhile may still be on its way.
             receiver.on_tail_hint(admission.next, now=now)

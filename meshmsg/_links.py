@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
-from meshmsg._errors import PeerRefused, ProtocolError
+from meshmsg._errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._intake import Attach, Detach, Intake
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
@@ -104,9 +104,12 @@ class Links:
             link.last_seen = time.monotonic()
             try:
                 self._on_message(link, parts)
-            except ProtocolError as error:
+            except MeshError as error:
                 self._node.counters["bad_control"] += 1
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
+            except Exception:  # a defect of ours must not stop the service of the others
+                log.exception("a control message from %s could not be handled", link.address)
+                self._node.counters["io_errors"] += 1
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -321,7 +324,7 @@ def _reachable(address: str, host: str) -> str:
     if address.startswith("ipc://"):
         return "" if host else address
     port = address.rpartition(":")[2]
-    if not address.startswith("tcp://") or not port.isdecimal():
+    if not address.startswith("tcp://") or not _is_port(port):
         return ""
     if not host:
         return address if address.startswith(("tcp://127.", "tcp://[::1]:")) else ""
@@ -338,4 +341,10 @@ def _data_address(dialled: str, fanout: list[tuple[str, str]]) -> str:
         return next((data for control, data in pairs if control == dialled), pairs[0][1])
     port = dialled.rpartition(":")[2]
     data = next((d for control, d in pairs if control.rpartition(":")[2] == port), pairs[0][1])
+    if not _is_port(data.rpartition(":")[2]):
+        raise ProtocolError(f"{data!r} is not a data address")
     return f"{dialled.rpartition(':')[0]}:{data.rpartition(':')[2]}"
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65536

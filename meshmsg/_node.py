@@ -17,7 +17,7 @@ from typing import Any
 
 from meshmsg import _control as c
 from meshmsg._config import PeerConfig
-from meshmsg._errors import ClosedError, PeerRefused, ProtocolError, WaitTimeout
+from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
 from meshmsg._intake import Intake, RepairFrame, TailHint
 from meshmsg._links import Link, Links
 from meshmsg._publisher import PublisherSide
@@ -82,7 +82,7 @@ class Node:
         self._questions: list[tuple[bytes, int, int, float]] = []
         self._numbers = 0
         self._stopping = False
-        self._sends_last = False
+        self._linger_s = LINGER_S
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
         self.links = Links(self)
@@ -119,6 +119,7 @@ class Node:
 
     def stop(self, timeout: float) -> None:
         """Say good-bye, end the thread, close the sockets."""
+        self._linger_s = min(LINGER_S, max(0.1, timeout))
         self._stopping = True
         self.wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -229,8 +230,8 @@ class Node:
 
     def _close_sockets(self) -> None:
         self.links.close()
-        self.publisher.close(LINGER_S)
-        self._server.close(LINGER_S)
+        self.publisher.close(self._linger_s)
+        self._server.close(self._linger_s)
         for intake in list(self.intakes.values()):
             intake.close()
         self._context.close()
@@ -253,9 +254,12 @@ class Node:
                 client.last_seen = now
             try:
                 self._on_request(identity, client, host, parts, now)
-            except ProtocolError as error:
+            except MeshError as error:  # a bad message, or good form with bad content
                 self.counters["bad_control"] += 1
                 log.debug("a bad control message from %s was dropped: %s", host or "?", error)
+            except Exception:  # a defect of ours must not stop the service of the others
+                log.exception("a control message could not be handled")
+                self.counters["io_errors"] += 1
 
     def _on_request(
         self, identity: bytes, client: Client | None, host: str, parts: list[bytes], now: float
@@ -409,6 +413,7 @@ class Node:
             figures = intake.figures(link)
             self.post(link, c.Status(intake.sub, figures, closed=True))
         intake.close()
+        self.names.pop(intake.sub, None)
 
     def report(self, intake: Intake) -> None:
         """A consumer has come a good way: its publishers should know."""

@@ -46,7 +46,7 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
-from meshmsg._frame import FrameBuilder, encode_headers
+from meshmsg._frame import FrameBuilder, Note, encode_headers
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
@@ -72,6 +72,7 @@ OFFSET_COST = 4
 ROUTES_MAX = 100_000
 TOKENS_MAX = 100_000
 FINISHED_MAX = 1000
+SUBSCRIPTIONS_MAX = 10_000
 RUN_EVENTS_MAX = 8192
 
 Send = Callable[[bytes, list[bytes]], bool]
@@ -89,6 +90,7 @@ class Outlet(FrameBuilder):
         "event_bytes_max",
         "gate_waiters",
         "gated",
+        "large_max",
         "seen",
         "sender",
         "sent_ns",
@@ -116,6 +118,7 @@ class Outlet(FrameBuilder):
         self.sender = StreamSender(stream, wire_id, epoch, policy, builder=self)
         self.event_bytes_max = int(config.event_bytes_max)
         self.size_max = tuning.frame_bytes
+        self.large_max = min(self.size_max, self.event_bytes_max)  #: more is seen to apart
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
         self.gated = False  #: publishing has to wait, or is over
@@ -221,8 +224,8 @@ class PublisherSide:
         if key is not None or headers is not None:
             note = (key, _check_notes(key, headers))
             size += len(key or "") * 4 + len(note[1] or b"")
-        if size > outlet.event_bytes_max:
-            raise EventTooLarge(topic, size, outlet.event_bytes_max)
+        if size > outlet.large_max:
+            return self._publish_large(outlet, topic, data, raw, note, timeout, on_gate)
         while True:
             now_ns = time_ns()
             if now_ns > outlet.due_ns and not outlet.count and note is None:
@@ -254,6 +257,26 @@ class PublisherSide:
         elif not outlet.dirty:
             self._mark_dirty(outlet)
         return Position(outlet.stream, outlet.epoch, seq)
+
+    def _publish_large(
+        self,
+        outlet: Outlet,
+        topic: str,
+        data: bytes,
+        raw: bool,
+        note: Note | None,
+        timeout: float | None,
+        on_gate: Callable[[], None] | None,
+    ) -> Position | None:
+        """An event that fills a frame of its own: several at once in one would be too large."""
+        key, packed = note or (None, None)
+        size = len(data) + 4 * len(key or "") + len(packed or b"")
+        if size > outlet.event_bytes_max:
+            raise EventTooLarge(topic, size, outlet.event_bytes_max)
+        keys = {} if key is None else {0: key}
+        headers = {} if packed is None else {0: packed}
+        run = _Run([data], raw, keys, headers, len(data))
+        return self.publish_run(outlet, topic, run, timeout, on_gate)
 
     def _publish_idle(
         self, outlet: Outlet, topic: str, data: bytes, now_ns: int, raw: bool
@@ -298,6 +321,7 @@ class PublisherSide:
             dense = outlet.count > DENSE_EVENTS and 0 <= waited_ns < HOT_MAX_NS
             if dense and outlet.size <= outlet.size_max:
                 outlet.due_ns = outlet.sent_ns + HOT_MAX_NS
+                self._mark_dirty(outlet)  # if no further event comes, the I/O thread sends it
             else:
                 self._send_open(outlet)
 
@@ -424,7 +448,8 @@ class PublisherSide:
             if not outlet.gated:
                 return True
             if on_gate is not None:
-                outlet.gate_waiters.append(on_gate)
+                if on_gate not in outlet.gate_waiters:
+                    outlet.gate_waiters.append(on_gate)
                 return False
             self.counters["publish_waits"] += 1
             deadline = None if timeout is None else time.monotonic() + timeout
@@ -460,6 +485,13 @@ class PublisherSide:
             self._wake()
 
     # --- waiting: any thread ---
+
+    def forget_waiter(self, topic: str, on_gate: Callable[[], None]) -> None:
+        """Nobody waits for the stream to open by this callback any more."""
+        with self._lock:
+            outlet = self._routes.get(topic)
+            if outlet is not None and on_gate in outlet.gate_waiters:
+                outlet.gate_waiters.remove(on_gate)
 
     def blockers(self, topic: str) -> tuple[str, list[str]]:
         """The stream of a topic and the subscribers that block it."""
@@ -613,7 +645,13 @@ class PublisherSide:
         with self._changed:
             remote = self._subs.get(request.sub)
             if remote is None:
-                remote = self._subs[request.sub] = RemoteSubscription(request, link, peer)
+                if len(self._subs) >= SUBSCRIPTIONS_MAX:
+                    self.counters["subscriptions_full"] += 1
+                    return
+                remote = RemoteSubscription(request, link, peer)
+                self._subs[request.sub] = remote
+                for row in [r for r in self._finished if r.subscription == remote.label]:
+                    self._finished.remove(row)  # it is back, and goes on with its books
             else:
                 remote.link = link
                 remote.starts.update({start.stream: start for start in request.starts})

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from meshmsg.recovery.ranges import RangeSet
 
 Range = tuple[int, int]
+#: Frames in one answer, however small: more than a control queue takes would be lost on the way.
+ANSWER_FRAMES_MAX = 1000
 Data = bytes  # below, `bytes` is how many a buffer holds
 
 
@@ -182,11 +184,11 @@ class RetransmitBuffer:
         for first, last in RangeSet(ranges):  # in order, whatever a peer asked for
             last = min(last, stop)
             at = first
-            for start, end, data in self._held(first, last):
+            for start, end, data in self.held(first, last):
                 if start > at:
                     gone.add(at, start)
                 if end > sent_stop:
-                    if size and size + len(data) > bytes_max:
+                    if size and (size + len(data) > bytes_max or len(frames) >= ANSWER_FRAMES_MAX):
                         return frames, list(gone), False
                     frames.append(data)
                     size += len(data)
@@ -196,6 +198,7 @@ class RetransmitBuffer:
                 gone.add(at, last)
         return frames, list(gone), True
 
-    def _held(self, first: int, stop: int) -> Iterable[tuple[int, int, Data]]:
+    def held(self, first: int, stop: int) -> Iterable[tuple[int, int, Data]]:
+        """The frames that have any of these events, in order, with their ranges."""
         yield from self._backlog.overlapping(first, stop)
         yield from self._ring.overlapping(first, stop)

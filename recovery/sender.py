@@ -95,10 +95,15 @@ class StreamSender:
 
     def seal(self, *, now: float) -> bytes | None:
         """Close the open frame; returns its bytes, `None` if it is empty."""
-        if not self.builder.count:
-            return None
-        frame = self.builder.seal(self.wire_id, self.epoch)
-        self._keep(frame, self.builder.first, now)
+        builder = self.builder
+        first, count = builder.begin()
+        frame = None
+        # Interrupted (Ctrl-C, no memory) in between, the same events are sealed the next time, or,
+        # once they are kept, found missing by subscribers and sent again from the buffer.
+        if count and first >= self.sealed:
+            frame = builder.encode(self.wire_id, self.epoch)
+            self._keep(frame, first, first + count, now)
+        builder.finish()
         return frame
 
     def seal_run(
@@ -114,12 +119,13 @@ class StreamSender:
         now: float,
     ) -> bytes | None:
         """Make a frame of many events of one topic; `None` if the open frame has to be sealed."""
-        if not self.builder.reserve(len(payloads)):
+        if self.builder.is_open():
             return None
+        first = self.builder.first
         frame = encode_frame(
             self.wire_id,
             self.epoch,
-            self.sealed,
+            first,
             topic,
             payloads,
             time_ns,
@@ -128,11 +134,12 @@ class StreamSender:
             headers=headers,
             length=length,
         )
-        self._keep(frame, self.sealed + len(payloads), now)
+        if not self.builder.reserve(len(payloads)):
+            return None  # somebody added an event meanwhile
+        self._keep(frame, first, first + len(payloads), now)
         return frame
 
-    def _keep(self, frame: bytes, stop: int, now: float) -> None:
-        first = self.sealed
+    def _keep(self, frame: bytes, first: int, stop: int, now: float) -> None:
         self.sealed = stop
         self.frames += 1
         self.published_bytes += len(frame)
@@ -199,10 +206,7 @@ class StreamSender:
 
     def _first_at(self, time_ns: int) -> int:
         """The first event at or after a time, as far as it is kept."""
-        found, _, _ = self.buffer.find(
-            [(self.first_available, self.sealed)], stop=self.sealed, bytes_max=1 << 62
-        )
-        for data in found:
+        for _, _, data in self.buffer.held(self.first_available, self.sealed):
             frame = Frame(data)
             index = frame.first_at(time_ns)
             if index < frame.count:

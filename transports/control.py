@@ -19,7 +19,9 @@ class ControlServer:
     """Listens for the control messages of those who dial."""
 
     def __init__(self, context: Context) -> None:
-        self._socket = context.socket(zmq.ROUTER, queue=QUEUE_MESSAGES)
+        self._socket = context.socket(
+            zmq.ROUTER, send_queue=QUEUE_MESSAGES, recv_queue=QUEUE_MESSAGES
+        )
         self.pollable = self._socket
         self.addresses: list[str] = []
 
@@ -59,7 +61,12 @@ class ControlClient:
     """One dialled connection; ZeroMQ redials by itself, the monitor tells of it."""
 
     def __init__(self, context: Context, address: str) -> None:
-        self._socket = context.socket(zmq.DEALER, queue=QUEUE_MESSAGES, ipv6="[" in address)
+        self._socket = context.socket(
+            zmq.DEALER,
+            send_queue=QUEUE_MESSAGES,
+            recv_queue=QUEUE_MESSAGES,
+            ipv6="[" in address,
+        )
         # What cannot be sent now is not kept for a later connection: it would be stale.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self.pollable = self._socket

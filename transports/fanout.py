@@ -14,18 +14,23 @@ from collections.abc import Callable
 
 import zmq
 
+from meshmsg._errors import ProtocolError
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq_base import Context, bind, companion, milliseconds
 
 TOKENS_PER_DRAIN_MAX = 10_000
 SOON_S = 0.04
+#: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
+SUBSCRIPTIONS_QUEUE = 100_000
 
 
 class FanoutServer:
     """The publisher's XPUB socket."""
 
     def __init__(self, context: Context, queue_frames: int) -> None:
-        self._socket = context.socket(zmq.XPUB, queue=queue_frames)
+        self._socket = context.socket(
+            zmq.XPUB, send_queue=queue_frames, recv_queue=SUBSCRIPTIONS_QUEUE
+        )
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
@@ -69,7 +74,9 @@ class FanoutClient:
     """The SUB socket of one subscription, connected to any number of publishers."""
 
     def __init__(self, context: Context, queue_frames: int) -> None:
-        self._socket = context.socket(zmq.SUB, queue=queue_frames)
+        self._socket = context.socket(
+            zmq.SUB, send_queue=SUBSCRIPTIONS_QUEUE, recv_queue=queue_frames
+        )
         self._socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
         self._connected: set[str] = set()
         self._recv = self._socket.recv
@@ -84,16 +91,22 @@ class FanoutClient:
         self._socket.setsockopt(zmq.SUBSCRIBE, prefix)
 
     def connect(self, address: str) -> None:
-        """Connect to a publisher; a second call for the same address does nothing."""
+        """Connect to a publisher; a second call for the same address does nothing.
+
+        Raises `ProtocolError` for an address that ZeroMQ does not take.
+        """
         if address in self._connected:
             return
         if "[" in address:
             self._socket.setsockopt(zmq.IPV6, 1)
-        self._socket.connect(address)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            raise ProtocolError(f"{address!r}: {error}") from None
         self._connected.add(address)
 
     def disconnect(self, address: str) -> None:
-        """Leave a publisher; what it sent before can still be read."""
+        """Leave a publisher; what it sent and is not yet read is lost."""
         if address in self._connected:
             self._connected.discard(address)
             self._socket.disconnect(address)

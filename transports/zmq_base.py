@@ -29,11 +29,13 @@ class Context:
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self.zmq.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
 
-    def socket(self, kind: int, *, queue: int, ipv6: bool = False) -> zmq.Socket[bytes]:
-        """A socket with the limits that all of ours have."""
+    def socket(
+        self, kind: int, *, send_queue: int, recv_queue: int, ipv6: bool = False
+    ) -> zmq.Socket[bytes]:
+        """A socket with the limits that all of ours have; queues are in messages."""
         socket = self.zmq.socket(kind)
-        socket.setsockopt(zmq.SNDHWM, queue)
-        socket.setsockopt(zmq.RCVHWM, queue)
+        socket.setsockopt(zmq.SNDHWM, send_queue)
+        socket.setsockopt(zmq.RCVHWM, recv_queue)
         socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
