@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
@@ -121,6 +122,8 @@ def work(task: Task, boss: Connection) -> None:
     """Do what the task says; never for longer than `LIMIT_S`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started us
     signal.alarm(LIMIT_S)
+    if task.core is not None:
+        os.sched_setaffinity(0, {task.core})
     try:
         getattr(_roles(task.way), task.role)(task, boss)
     except EOFError:  # told to end

@@ -46,7 +46,7 @@ def this_machine() -> Machine:
     return Machine(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         cpu=_cpu(),
-        cores=_cores(),
+        cores=len(cores()),
         kernel=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         pyzmq=zmq.pyzmq_version(),
@@ -55,11 +55,12 @@ def this_machine() -> Machine:
     )
 
 
-def _cores() -> int:
+def cores() -> list[int]:
+    """The processors that we may use."""
     try:
-        return len(os.sched_getaffinity(0))
+        return sorted(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
-        return os.cpu_count() or 1
+        return list(range(os.cpu_count() or 1))
 
 
 def _cpu() -> str:
@@ -87,7 +88,7 @@ class Neighbours:
         if busy_s is None or self._busy_s is None:
             return None
         others_s = busy_s - self._busy_s - (_ours_s() - self._ours_s)
-        had_s = (time.monotonic() - self._began) * _cores()
+        had_s = (time.monotonic() - self._began) * len(cores())
         return min(1.0, max(0.0, others_s / had_s)) if had_s > 0 else None
 
     def text(self) -> str:

@@ -42,6 +42,8 @@ class Task:
     batches: bool = False
     sampled: bool = False
     """Whether to say where the time went."""
+    core: int | None = None
+    """The processor that all threads of the process stay on; `None`: any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ LOSSES_MAX = 10_000
 BACKGROUND_AFTER_S = 0.05
 READ_FRAMES_MAX = 64
 HOLD_S = 0.05
+LEAVE_AFTER_S = 1.0
 SIGNALS_S = 0.5
 OLD_BOOKS_MAX = 100
 ADMISSIONS_MAX = 100
@@ -209,7 +210,7 @@ class Intake:
         self._ready_bytes = 0
         self._timer_due = NEVER
         self._leavers = False  # a publisher has said good-bye
-        self._leaving: set[str] = set()  # addresses to disconnect from, when all is read
+        self._leaving: dict[str, float] = {}  # addresses to disconnect from, when all is read
         self._full_at = 0.0  # when there was no room to read on
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
@@ -239,7 +240,9 @@ class Intake:
         source = self._by_name.get(info.name)
         receiver = None if source is None else source.receiver
         if source is not None and receiver is not None:
-            return Start(info.name, "resume", source.books.consumed, receiver.epoch)
+            with self._books_lock:
+                taken = self._figures(source.books, receiver).consumed
+            return Start(info.name, "resume", taken, receiver.epoch)
         return Start(info.name, "origin") if born else self.start.for_stream(info.name)
 
     def tend(self, now: float, *, force: bool = False) -> None:
@@ -261,7 +264,7 @@ class Intake:
             self._read_inbox(now)
         drained = self._read(now, read_ahead)
         if not self._settled:
-            self._enter_epochs(now)
+            self._enter_epochs(now, drained)
         if now >= self._timer_due or (drained and self._leavers):
             self._run_timers(now, drained)
         if not read_ahead:
@@ -479,7 +482,7 @@ class Intake:
                 self._attach(notice)
             elif isinstance(notice, Detach):
                 # Leaving at once would throw away what it sent and nobody has read yet.
-                self._leaving.add(notice.address)
+                self._leaving[notice.address] = now
                 self._settled = False
             else:
                 source = self._by_name.get(notice.stream)
@@ -498,7 +501,7 @@ class Intake:
             source.info = info
             source.link = notice.link
         self._settled = False
-        self._leaving.discard(notice.address)
+        self._leaving.pop(notice.address, None)
         try:
             self._client.connect(notice.address)
         except ProtocolError as error:
@@ -565,7 +568,7 @@ class Intake:
         self._on_frame(source, frame, now, repair=True)
         receiver.on_answered(notice.answers, now=now)
 
-    def _enter_epochs(self, now: float) -> None:
+    def _enter_epochs(self, now: float, drained: bool) -> None:
         """Close the books of epochs that are over and enter the next, once all is read.
 
         That nothing of an old epoch came for a while, although we were reading, says so: what is
@@ -583,12 +586,21 @@ class Intake:
                 stop = max(source.heard_next, source.ends.pop(source.receiver.epoch, 0))
                 self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
-        if not waiting:
-            for address in self._leaving:
-                self._client.disconnect(address)
-            self._leaving.clear()
+        if drained and not waiting:
+            self._disconnect(now)
         known = self._by_name.values()
+        waiting = waiting or bool(self._leaving)
         self._settled = bool(known) and not waiting and all(s.receiver for s in known)
+
+    def _disconnect(self, now: float) -> None:
+        """Leave the addresses of publishers that have moved, when all they sent is read."""
+        for address, since in list(self._leaving.items()):
+            due = max(since, self._full_at) + LEAVE_AFTER_S
+            if now >= due:
+                self._client.disconnect(address)
+                del self._leaving[address]
+            else:
+                self._timer_due = min(self._timer_due, due)
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         self._timer_due = now
