@@ -228,7 +228,8 @@ class PublisherSide:
             return self._publish_large(outlet, topic, data, raw, note, timeout, on_gate)
         while True:
             now_ns = time_ns()
-            if now_ns > outlet.due_ns and not outlet.count and note is None:
+            due = now_ns > outlet.due_ns
+            if due and not outlet.count and note is None:
                 position = self._publish_idle(outlet, topic, data, now_ns, raw)
                 if position is not None:
                     return position
@@ -252,7 +253,7 @@ class PublisherSide:
                 continue
             if not self._pass(outlet, timeout, on_gate):
                 return None
-        if now_ns > outlet.due_ns or size > outlet.size_max:
+        if due or size > outlet.size_max:
             self._on_due(outlet, now_ns)
         elif not outlet.dirty:
             self._mark_dirty(outlet)
