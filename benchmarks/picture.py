@@ -67,8 +67,7 @@ def _throughput(results: Results, axes: Axes) -> None:
 
 def _bar(axes: Axes, way: str, ratio: Spread, x: float, width: float) -> None:
     whiskers = [[ratio.median - ratio.low], [ratio.high - ratio.median]]
-    colour = COLOURS[way]
-    axes.bar(x, ratio.median, width * 0.92, color=colour)
+    axes.bar(x, ratio.median, width * 0.92, color=COLOURS[way])
     axes.errorbar(x, ratio.median, whiskers, color="#999999", capsize=2, linewidth=1)
     axes.annotate(
         f"{ratio.median:.1f}",
@@ -77,6 +76,7 @@ def _bar(axes: Axes, way: str, ratio: Spread, x: float, width: float) -> None:
         textcoords="offset points",
         ha="center",
         fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
     )
 
 
