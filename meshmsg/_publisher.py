@@ -128,7 +128,12 @@ class Outlet(FrameBuilder):
 
     def info(self) -> StreamInfo:
         """How the stream is announced."""
-        window = min(int(self.config.window_bytes), int(self.config.buffer_bytes))
+        # Subscribers report at each quarter of it: often where the publisher waits for them.
+        window = int(self.config.buffer_bytes)
+        if self.config.overflow == "block":
+            window = min(int(self.config.window_bytes), window)
+        else:
+            window //= 4
         return StreamInfo(
             name=self.stream,
             topics=self.config.topics,
@@ -344,7 +349,7 @@ class PublisherSide:
         headers: Mapping[str, Any] | None,
     ) -> Iterator[tuple[Outlet, _Run]]:
         """Cut many events of one topic into runs of a frame each, encoded."""
-        outlet = self._routes.get(topic) or self._route(topic)
+        outlet = self._find(topic)
         packed = _check_notes(None, headers)
         values = items if isinstance(items, list) else list(items)
         if keys is not None and len(keys) != len(values):
@@ -401,6 +406,10 @@ class PublisherSide:
             self._send_frame(outlet, frame)
             last = sender.sealed - 1
         return Position(outlet.stream, outlet.epoch, last)
+
+    def _find(self, topic: str) -> Outlet:
+        outlet = self._routes.get(topic)  # an outlet with an empty frame is false
+        return self._route(topic) if outlet is None else outlet
 
     def _route(self, topic: str) -> Outlet:
         check_topic(topic)
@@ -498,7 +507,7 @@ class PublisherSide:
 
     def wait_for_subscribers(self, topic: str, count: int, timeout: float | None) -> int:
         """How many subscribers take the topic, once there are `count` or the time is up."""
-        outlet = self._routes.get(topic) or self._route(topic)
+        outlet = self._find(topic)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or self._takers(outlet, topic) >= count, timeout
