@@ -113,6 +113,8 @@ def test_noise_at_the_data_socket() -> None:
             stranger.send(data)
             stranger.send(b"\1" + data)
             stranger.send(b"\0" + data)
+        counters = pub._open_node()._fanout.counters
+        wait_until(lambda: counters["bad_upstream"] > NOISE / 10)
 
 
 def test_noise_from_a_publisher_at_a_subscription() -> None:

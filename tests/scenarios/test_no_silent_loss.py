@@ -189,3 +189,20 @@ def test_broken_connection_is_mended_without_loss(tcp_proxy) -> None:  # type: i
                 assert events.losses == []
                 wait_until(lambda: pub.ledger().in_flight == 0)
                 assert pub.ledger().reconciles
+
+
+def test_books_tell_what_was_filtered_from_what_was_delivered() -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.wanted") as events,
+    ):
+        pub.wait_for_subscribers("a.wanted", count=1, timeout=10)
+        for n in range(300):
+            pub.publish("a.wanted" if n % 3 == 0 else "a.other", n)
+        pub.publish_many("a.other", [0] * 50)
+        assert [event.data for event in drain(events, 100)] == list(range(0, 300, 3))
+        assert events.get(timeout=0.2) is None
+        (row,) = pub.ledger().rows
+        assert (row.published, row.delivered, row.filtered, row.in_flight) == (350, 100, 250, 0)
+        assert row.reconciles
