@@ -65,7 +65,7 @@ class DataHead(NamedTuple):
     magic: bytes
     kind: int
     flags: int
-    index: int  # of the packet in its frame
+    place: int  # of the packet in its frame
     stream: int
     epoch: int
     number: int
@@ -132,20 +132,20 @@ class PacketStatus(NamedTuple):
 
 
 class PacketParity(NamedTuple):
-    """One of the parity blocks over `count` packets from number `first` on."""
+    """One of the parity blocks over `packets` packets from number `first` on."""
 
     stream: int
     epoch: int
     first: int
-    index: int  # which of the parity blocks
-    count: int  # packets protected
+    place: int  # which of the parity blocks
+    packets: int  # that are protected
     extra: int  # parity blocks there are
     block: bytes
 
     def encode(self) -> bytes:
         """The bytes on the wire."""
-        head = HEAD.pack(PACKET_MAGIC, PARITY, 0, self.index, self.stream, self.epoch, self.first)
-        return head + _PARITY.pack(self.count, self.extra, len(self.block), 0) + self.block
+        head = HEAD.pack(PACKET_MAGIC, PARITY, 0, self.place, self.stream, self.epoch, self.first)
+        return head + _PARITY.pack(self.packets, self.extra, len(self.block), 0) + self.block
 
 
 Packet = PacketBeat | PacketRequest | PacketStatus | PacketParity
@@ -158,12 +158,12 @@ def packet_kind(data: bytes) -> int:
 
 def check_data_head(head: DataHead, payload_bytes: int) -> None:
     """Refuse what a data packet cannot be; raises `ProtocolError`."""
-    _, _, _, index, _, epoch, number, first, frame_bytes, packets, events = head
+    _, _, _, place, _, epoch, number, first, frame_bytes, packets, events = head
     if (
-        index >= packets
+        place >= packets
         or not events
         or not payload_bytes
-        or number < index
+        or number < place
         or number + packets >= NUMBER_MAX
         or first + events >= NUMBER_MAX
         or epoch >= 1 << 63
