@@ -11,6 +11,7 @@ process, a suspended laptop) does not count either: answers may lie unread.
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class NackTiming:
     delay_s: float = 0.0
     """Wait before the first request: what is only late may still come."""
     spread_s: float = 0.0
-    """Random addition to each delay, drawn anew each time."""
+    """Random addition to each delay, drawn anew each time: more in a larger group."""
     retry_s: float = 0.2
     """Wait before the second request."""
     retry_growth: float = 2.0
@@ -60,6 +61,7 @@ class LossDetector:
     __slots__ = (
         "_due",
         "_gaps",
+        "_group_size",
         "_moved",
         "_progress_at",
         "_random",
@@ -72,6 +74,7 @@ class LossDetector:
     def __init__(self, timing: NackTiming, rng: random.Random | None = None) -> None:
         self._timing = timing
         self._random = rng
+        self._group_size = 1
         self._gaps: list[_Gap] = []
         self._due = NEVER
         self._slept_s = 0.0  # how late `on_deadline` was called, all together
@@ -86,9 +89,9 @@ class LossDetector:
     def __len__(self) -> int:
         return len(self._gaps)
 
-    def ranges(self) -> list[Range]:
-        """The gaps, in order."""
-        return [(gap.first, gap.stop) for gap in self._gaps]
+    def ranges(self, *, before: float = NEVER) -> list[Range]:
+        """The gaps, in order; only those found before a time."""
+        return [(gap.first, gap.stop) for gap in self._gaps if gap.since < before]
 
     def add(self, first: int, stop: int, *, now: float) -> None:
         """Events `first` to `stop` are missing; they must not be in a gap already."""
@@ -143,6 +146,23 @@ class LossDetector:
                 gap.due = now
                 self._due = min(self._due, now)
 
+    def suppress(self, first: int, stop: int, *, now: float) -> int:
+        """Somebody has asked for these already: wait as if it had been us; returns how many."""
+        timing = self._timing
+        held = 0
+        for gap in self._gaps:
+            if gap.first >= stop:
+                break
+            if first < gap.stop:
+                wait = min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
+                gap.due = max(gap.due, now + self._jitter(wait))
+                held += min(stop, gap.stop) - max(first, gap.first)
+        return held
+
+    def in_group_of(self, size: int) -> None:
+        """How many receivers there are: the more, the longer the random part of a delay."""
+        self._group_size = max(1, size)
+
     def hold(self, *, now: float) -> None:
         """Nothing is asked for on purpose (there is no room): that time does not count."""
         self._progress_at = now - self._slept_s
@@ -187,4 +207,11 @@ class LossDetector:
     def _jitter(self, wait: float) -> float:
         if self._random is None or not self._timing.spread_s:
             return wait
-        return wait + self._random.random() * self._timing.spread_s
+        size = self._group_size
+        if size == 1:
+            return wait + self._random.random() * self._timing.spread_s
+        # Truncated exponential (as RFC 5401 has it): a few draw short waits, most long ones, so
+        # that the first to ask is heard before the others would.
+        shape = math.log(size) + 1.0
+        drawn = math.log1p(self._random.random() * math.expm1(shape)) / shape
+        return wait + self._timing.spread_s * math.log1p(size) * drawn

@@ -1,0 +1,137 @@
+"""The multicast sender's memory: frames by the numbers of the packets they travel in.
+
+Holds the frames as they were sealed (the same bytes objects that the stream's own buffer holds) and
+cuts packets out of them when they are sent, live or again.  Bounded by bytes and by age.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from meshmsg._packet import DATA_HEAD, PACKET_MAGIC
+
+Data = bytes
+
+
+class StoredFrame:
+    """One frame and the packets it is cut into."""
+
+    __slots__ = ("data", "events", "first", "first_event", "kept_at", "packets")
+
+    def __init__(
+        self, first: int, packets: int, data: Data, first_event: int, events: int, kept_at: float
+    ) -> None:
+        self.first = first  #: its first packet
+        self.packets = packets
+        self.data = data
+        self.first_event = first_event
+        self.events = events
+        self.kept_at = kept_at
+
+
+class PacketStore:
+    """Frames in order of their packets."""
+
+    __slots__ = (
+        "_age_s",
+        "_bytes_max",
+        "_epoch",
+        "_firsts",
+        "_frames",
+        "_head",
+        "_stream",
+        "bytes",
+        "next",
+        "next_event",
+        "packet_bytes",
+        "payload_bytes",
+    )
+
+    def __init__(
+        self, stream: int, epoch: int, packet_bytes: int, bytes_max: int, age_s: float
+    ) -> None:
+        self._stream = stream
+        self._epoch = epoch
+        self.packet_bytes = packet_bytes
+        self.payload_bytes = packet_bytes - DATA_HEAD.size
+        self._bytes_max = bytes_max
+        self._age_s = age_s
+        self._firsts: list[int] = []
+        self._frames: list[StoredFrame | None] = []
+        self._head = 0
+        self.bytes = 0
+        self.next = 0  #: the number that the next packet gets
+        self.next_event = 0
+
+    def __len__(self) -> int:
+        return len(self._firsts) - self._head
+
+    @property
+    def first(self) -> int:
+        """The oldest packet that is still there; `next` if there is none."""
+        return self._firsts[self._head] if self._head < len(self._firsts) else self.next
+
+    @property
+    def first_event(self) -> int:
+        """The oldest event that is still there."""
+        frame = self._frames[self._head] if self._head < len(self._frames) else None
+        return self.next_event if frame is None else frame.first_event
+
+    def append(self, data: Data, first_event: int, stop_event: int, *, now: float) -> StoredFrame:
+        """Number a frame's packets and keep it."""
+        packets = -(-len(data) // self.payload_bytes)
+        frame = StoredFrame(self.next, packets, data, first_event, stop_event - first_event, now)
+        self._firsts.append(self.next)
+        self._frames.append(frame)
+        self.bytes += len(data)
+        self.next += packets
+        self.next_event = stop_event
+        return frame
+
+    def find(self, number: int) -> StoredFrame | None:
+        """The frame that a packet belongs to, if it is there."""
+        index = bisect_right(self._firsts, number) - 1
+        if index < self._head or number >= self.next:
+            return None
+        return self._frames[index]
+
+    def trim(self, *, now: float, keep_from: int) -> None:
+        """Let go of what is too old or too much, but of nothing from packet `keep_from` on."""
+        while len(self) > 1:
+            frame = self._frames[self._head]
+            assert frame is not None
+            old = self.bytes > self._bytes_max or now - frame.kept_at > self._age_s
+            if not old or frame.first + frame.packets > keep_from:
+                break
+            self._frames[self._head] = None
+            self.bytes -= len(frame.data)
+            self._head += 1
+        if self._head > 1024 and self._head * 2 > len(self._firsts):
+            del self._firsts[: self._head], self._frames[: self._head]
+            self._head = 0
+
+    def cut(self, frame: StoredFrame, lo: int, hi: int, kind: int) -> bytes:
+        """Packets `lo` to `hi` of a frame, one behind the other, each of `packet_bytes`."""
+        view = memoryview(frame.data)
+        size, pack = self.payload_bytes, DATA_HEAD.pack
+        stream, epoch, first, total = self._stream, self._epoch, frame.first, len(frame.data)
+        first_event, packets, events = frame.first_event, frame.packets, frame.events
+        parts: list[bytes | memoryview] = []
+        for place in range(lo, hi):
+            parts.append(
+                pack(
+                    PACKET_MAGIC,
+                    kind,
+                    0,
+                    place,
+                    stream,
+                    epoch,
+                    first + place,
+                    first_event,
+                    total,
+                    packets,
+                    events,
+                )
+            )
+            parts.append(view[place * size : (place + 1) * size])
+        return b"".join(parts)
