@@ -26,6 +26,7 @@ from meshmsg._errors import (
     WaitTimeout,
 )
 from meshmsg._event import Event, Loss, Position
+from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, __version__
 from meshmsg._subscription import Subscription
 from meshmsg.recovery.ledger import Ledger, LedgerRow
@@ -44,12 +45,14 @@ __all__ = [
     "Event",
     "EventTooLarge",
     "EventsLost",
+    "Feed",
     "JsonCodec",
     "Ledger",
     "LedgerRow",
     "Loss",
     "MeshError",
     "MsgpackCodec",
+    "Multicast",
     "NoStream",
     "PayloadError",
     "Peer",

@@ -39,7 +39,7 @@ class AsyncSubscription(SubscriptionBase):
 
     _yielded_at = 0.0
     _loop: asyncio.AbstractEventLoop | None = None  # that watches the descriptors
-    _fds: tuple[int, int] = (-1, -1)
+    _fds: tuple[int, ...] = ()
     _woken: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> AsyncSubscription:
@@ -151,10 +151,11 @@ class AsyncSubscription(SubscriptionBase):
             self._yielded_at = time.monotonic()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is not loop:
+        fds = self._intake.fds
+        if self._loop is not loop or self._fds != fds:
             self._unwatch()
             self._loop = loop
-            self._fds = self._intake.fds
+            self._fds = fds
             for fd in self._fds:
                 loop.add_reader(fd, self._on_readable)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,101 +18,23 @@ from typing import Any, TypeVar
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._errors import ConfigError, TopicError
 from meshmsg._frame import FRAME_BYTES_MAX
+from meshmsg._multicast import Feed, Multicast
 from meshmsg._topics import Pattern, check_pattern
+from meshmsg._values import (
+    addresses,
+    check_name,
+    check_text,
+    one_of,
+    parse_size,
+    parse_time,
+    set_field,
+    several,
+)
 
 T = TypeVar("T")
 
 OVERFLOW_WORDS = ("block", "buffer", "drop_oldest", "drop_newest")
 DURABILITY_WORDS = ("none",)
-NAME_BYTES_MAX = 128
-
-# At most 18 digits: what follows is arithmetic in floats.
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgG])(i?))?[bB]?\s*\Z")
-_TIME = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(ms|s|m|h|d|)\s*\Z")
-_PORT = re.compile(r"[0-9]{1,5}")
-_TIME_UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_size(field_name: str, value: int | str) -> int:
-    """Bytes from `65536`, `"64kB"`, `"64KiB"`, `"1.5GB"`; raises `ConfigError`."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    match = _SIZE.match(value) if isinstance(value, str) else None
-    if match is not None:
-        power = {"": 0, "k": 1, "m": 2, "g": 3}[(match[2] or "").lower()]
-        size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
-        if size > 0:
-            return size
-    raise ConfigError(field_name, f"{value!r} is not a size: write 65536, '64kB' or '64MiB'")
-
-
-def parse_time(field_name: str, value: float | str) -> float:
-    """Seconds from `0.5`, `"500ms"`, `"30s"`, `"5m"`; raises `ConfigError`."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        return float(value)
-    match = _TIME.match(value) if isinstance(value, str) else None
-    if match is None:
-        raise ConfigError(field_name, f"{value!r} is not a time: write 0.5, '500ms' or '30s'")
-    return float(match[1]) * _TIME_UNITS[match[2]]
-
-
-def one_of(field_name: str, value: object, words: Sequence[str]) -> str:
-    """The value if it is one of the words; raises `ConfigError` that lists them."""
-    if isinstance(value, str) and value in words:
-        return value
-    close = difflib.get_close_matches(str(value), words, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ConfigError(field_name, f"{value!r} is not one of {', '.join(words)}{hint}")
-
-
-def check_name(field_name: str, name: object) -> str:
-    """A peer, mesh or stream name; raises `ConfigError`."""
-    if isinstance(name, str) and any(c.isspace() or c in "/@" or not c.isprintable() for c in name):
-        problem = f"{name!r} may not have spaces, '/', '@' or control characters"
-        raise ConfigError(field_name, problem)
-    if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX:
-        raise ConfigError(field_name, f"{name!r} is not a name of 1 to {NAME_BYTES_MAX} bytes")
-    return name
-
-
-def check_address(field_name: str, address: object) -> str:
-    """A `tcp://host:port` or `ipc://path` address; raises `ConfigError`."""
-    if isinstance(address, str):
-        scheme, found, rest = address.partition("://")
-        if found and scheme == "ipc" and rest:
-            return address
-        host, colon, port = rest.rpartition(":")
-        if found and scheme == "tcp" and colon and host:
-            if port == "*" or (_PORT.fullmatch(port) and int(port) <= 65535):
-                return address
-            raise ConfigError(field_name, f"{address!r}: a port is a number up to 65535, or *")
-    raise ConfigError(
-        field_name, f"{address!r} is not an address: write tcp://127.0.0.1:7000 or ipc:///tmp/name"
-    )
-
-
-def addresses(field_name: str, value: str | Sequence[str]) -> tuple[str, ...]:
-    """One address or several, each checked."""
-    given = _several(field_name, value, str, "an address or a list of addresses")
-    return tuple(check_address(field_name, address) for address in given)
-
-
-def _several(field_name: str, value: object, kind: type, wanted: str) -> tuple[Any, ...]:
-    """One of a kind, or several, as a tuple; what is in it is not looked at."""
-    if isinstance(value, kind):
-        return (value,)
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise ConfigError(field_name, f"{value!r} is not {wanted}")
-    return tuple(value)
-
-
-def _check_text(field_name: str, value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(field_name, f"{value!r} is not a text: write it in quotes")
-
-
-def _set(config: object, name: str, value: object) -> None:
-    object.__setattr__(config, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +63,8 @@ class Stream:
     """Seconds a subscriber may block the stream without progress; `None`: as long as it lives."""
     event_bytes_max: int | str = "16MiB"
     """Largest event taken."""
+    transport: Multicast | None = None
+    """`Multicast(...)`: one send reaches all; `None`: ZeroMQ to each subscriber."""
 
     def __post_init__(self) -> None:
         try:
@@ -153,15 +76,18 @@ class Stream:
         one_of("overflow", self.overflow, OVERFLOW_WORDS)
         one_of("durability", self.durability, DURABILITY_WORDS)
         codec_for(self.codec)
-        _set(self, "buffer_bytes", parse_size("buffer_bytes", self.buffer_bytes))
-        _set(self, "window_bytes", parse_size("window_bytes", self.window_bytes))
-        _set(self, "event_bytes_max", parse_size("event_bytes_max", self.event_bytes_max))
+        set_field(self, "buffer_bytes", parse_size("buffer_bytes", self.buffer_bytes))
+        set_field(self, "window_bytes", parse_size("window_bytes", self.window_bytes))
+        set_field(self, "event_bytes_max", parse_size("event_bytes_max", self.event_bytes_max))
         if self.evict_after is not None:
-            _set(self, "evict_after", parse_time("evict_after", self.evict_after))
+            set_field(self, "evict_after", parse_time("evict_after", self.evict_after))
         if self.event_bytes_max > FRAME_BYTES_MAX // 2:  # type: ignore[operator]
             raise ConfigError("event_bytes_max", f"at most {FRAME_BYTES_MAX // 2:,} bytes")
         if self.buffer_bytes < 64 * 1024:  # type: ignore[operator]
             raise ConfigError("buffer_bytes", "at least 64KiB, the size of a frame")
+        if self.transport is not None and not isinstance(self.transport, Multicast):
+            problem = "write Multicast('239.255.7.7:30001'), or leave it out for ZeroMQ"
+            raise ConfigError("transport", f"{self.transport!r} is none: {problem}")
 
     @property
     def pattern(self) -> Pattern:
@@ -234,38 +160,46 @@ class PeerConfig:
     connect: tuple[str, ...] = ()
     """Addresses of peers to connect to."""
     interface: str = "127.0.0.1"
-    """Where a peer without `bind` listens."""
+    """Where a peer without `bind` listens, and joins multicast groups: an address or a name."""
     mesh: str = "default"
     """Peers of different meshes refuse each other."""
     data_dir: str | None = None
     """For durable logs and cursors."""
+    feeds: tuple[Feed, ...] = ()
+    """Multicast streams of publishers that it has no connection to."""
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
         check_name("mesh", self.mesh)
-        _set(self, "bind", addresses("bind", self.bind))
-        _set(self, "connect", addresses("connect", self.connect))
+        set_field(self, "bind", addresses("bind", self.bind))
+        set_field(self, "connect", addresses("connect", self.connect))
         for address in self.connect:
             host, _, port = address.removeprefix("tcp://").rpartition(":")
             if address.startswith("tcp://") and (host == "*" or port in ("*", "0")):
                 raise ConfigError("connect", f"{address!r}: name the host and port to connect to")
         wanted = "a Stream or a list of them: write streams=[Stream('orders.**')]"
-        streams = _several("streams", self.streams, Stream, wanted)
+        streams = several("streams", self.streams, Stream, wanted)
         for stream in streams:
             if not isinstance(stream, Stream):
                 raise ConfigError("streams", f"{stream!r} is not {wanted}")
-        _set(self, "streams", streams)
+        set_field(self, "streams", streams)
         labels = [stream.label for stream in streams]
         for label in labels:
             if labels.count(label) > 1:
                 raise ConfigError("streams", f"{label!r} stands twice: give one of them a name=")
-        _check_text("interface", self.interface)
+        wanted = "a Feed or a list of them: write feeds=[Feed('pricing', 'quotes.**', ...)]"
+        feeds = several("feeds", self.feeds, Feed, wanted)
+        for feed in feeds:
+            if not isinstance(feed, Feed):
+                raise ConfigError("feeds", f"{feed!r} is not {wanted}")
+        set_field(self, "feeds", feeds)
+        check_text("interface", self.interface)
         if isinstance(self.data_dir, Path):
-            _set(self, "data_dir", str(self.data_dir))
+            set_field(self, "data_dir", str(self.data_dir))
         elif self.data_dir is not None:
-            _check_text("data_dir", self.data_dir)
+            check_text("data_dir", self.data_dir)
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
 
@@ -287,20 +221,36 @@ def load_toml(path: str | Path) -> PeerConfig:
 
 def config_from_tables(tables: Mapping[str, Any]) -> PeerConfig:
     """A `PeerConfig` from the tables of a TOML file."""
-    _only(tables, ("peer", "stream"), "")
+    _only(tables, ("peer", "stream", "feed"), "")
     peer = tables.get("peer")
     if not isinstance(peer, dict) or "name" not in peer:
         raise ConfigError("[peer]", "is missing, or has no name: write [peer] and name = '...'")
     streams = tables.get("stream", [])
     if not isinstance(streams, list):
         raise ConfigError("stream", "write [[stream]], with two brackets, once for each stream")
+    feeds = tables.get("feed", [])
+    if not isinstance(feeds, list):
+        raise ConfigError("feed", "write [[feed]], with two brackets, once for each feed")
     values = dict(peer)
     tuning = values.pop("tuning", {})
-    known = [f.name for f in dataclasses.fields(PeerConfig) if f.name not in ("streams", "tuning")]
+    apart = ("streams", "feeds", "tuning")
+    known = [f.name for f in dataclasses.fields(PeerConfig) if f.name not in apart]
     _only(values, known, "peer.")
-    built = tuple(_table(Stream, entry, f"stream[{n}].") for n, entry in enumerate(streams))
-    values |= {"streams": built, "tuning": _table(Tuning, tuning, "peer.tuning.")}
+    values |= {
+        "streams": tuple(_carried(Stream, s, f"stream[{n}].") for n, s in enumerate(streams)),
+        "feeds": tuple(_carried(Feed, f, f"feed[{n}].") for n, f in enumerate(feeds)),
+        "tuning": _table(Tuning, tuning, "peer.tuning."),
+    }
     return _make(PeerConfig, values, "peer.")
+
+
+def _carried(kind: type[T], table: object, where: str) -> T:
+    """A stream or a feed, whose `transport` is a table of its own or the group's address."""
+    if isinstance(table, dict) and "transport" in table:
+        transport = table["transport"]
+        inner = {"group": transport} if isinstance(transport, str) else transport
+        table = {**table, "transport": _table(Multicast, inner, f"{where}transport.")}
+    return _table(kind, table, where)
 
 
 def _table(kind: type[T], table: object, where: str) -> T:

@@ -60,6 +60,28 @@ class Hello(_Message, frozen=True, tag="hello"):
     software: Name = ""
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class MulticastInfo(msgspec.Struct, frozen=True):
+    """Where a multicast stream is sent, and how its receivers behave."""
+
+    group: Name
+    request_port: Port
+    sources: list[tuple[Name, Port]]
+    packet_bytes: Annotated[int, msgspec.Meta(ge=64, le=65535)]
+    nack_delay_s: Seconds
+    nack_backoff_s: Seconds
+    nack_retry_s: Annotated[float, msgspec.Meta(gt=0, le=86400)]
+    nack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=86400)]
+    status_interval_s: Annotated[float, msgspec.Meta(ge=0.001, le=86400)]
+    receiver_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86400)]
+    receive_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+    second: Name = ""
+    parity: bool = False
+
+
 class StreamInfo(msgspec.Struct, frozen=True):
     """A stream as its publisher announces it."""
 
@@ -69,6 +91,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     overflow: Name
     codec: Name
     window_bytes: U64
+    multicast: MulticastInfo | None = None
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
@@ -121,6 +144,7 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     first: U64
     next: U64
     start: U64
+    packet: U64 = 0  # of a multicast stream: what is sent from here on comes by multicast
 
 
 class Nack(_Message, frozen=True, tag="nack"):

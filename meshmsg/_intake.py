@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -24,6 +26,7 @@ from meshmsg._control import (
     Evicted,
     Figures,
     Gone,
+    MulticastInfo,
     Nack,
     Start,
     StartKind,
@@ -32,20 +35,27 @@ from meshmsg._control import (
     stream_wire_id,
     subscription_token,
 )
-from meshmsg._errors import ConfigError, ProtocolError
+from meshmsg._errors import BindError, ConfigError, ProtocolError
 from meshmsg._event import Event, Loss, Position
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
+from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
+from meshmsg._multicast import Feed
+from meshmsg._packet import HEAD, PACKET_MAGIC, STREAM_AT, PacketBeat
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
 from meshmsg.transports.fanout import SOON_S, FanoutClient
+from meshmsg.transports.multicast import Datagram, Group, MulticastClient
 
 log = logging.getLogger("meshmsg.peer")
 
 STASH_BYTES_MAX = 16 * 1024 * 1024
 LOSSES_MAX = 10_000
 BACKGROUND_AFTER_S = 0.05
+#: The same where packets wait in a kernel buffer, which fills quickly.
+BACKGROUND_PACKETS_S = 0.005
+READ_DATAGRAMS_MAX = 16
 READ_FRAMES_MAX = 64
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
@@ -70,6 +80,18 @@ class StartAt:
             return Start(stream, "resume", self.position.seq, self.position.epoch)
         return Start(stream, "live")
 
+    def for_beat(self, stream: str) -> Callable[[PacketBeat], tuple[int, int]] | None:
+        """Where to start, in packets and events, by a heartbeat; `None`: with what comes next."""
+        if self.position is not None and self.position.stream == stream:
+            wanted = self.position.seq
+            return lambda beat: (beat.first, max(beat.first_event, min(wanted, beat.next_event)))
+        if self.kind == "earliest":
+            return lambda beat: (beat.first, beat.first_event)
+        if self.kind == "last":
+            count = self.value
+            return lambda beat: (beat.first, max(beat.first_event, beat.next_event - count))
+        return None
+
 
 # --- what the I/O thread puts into the inbox ---
 
@@ -81,6 +103,13 @@ class Attach:
     link: Any
     address: str
     streams: list[StreamInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Multicast streams to receive without a connection to their publishers."""
+
+    feeds: tuple[Feed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +138,7 @@ class TailHint:
     final: bool = False
 
 
-Notice = Attach | Detach | RepairFrame | TailHint | Subscribed | Gone | Evicted
+Notice = Attach | Join | Detach | RepairFrame | TailHint | Subscribed | Gone | Evicted
 
 
 class Books:
@@ -141,6 +170,7 @@ class Source:
         "keeps",
         "link",
         "old_books",
+        "packets",
         "receiver",
         "stash",
         "stash_bytes",
@@ -154,6 +184,7 @@ class Source:
         self.link = link
         self.codec = codec
         self.receiver: StreamReceiver | None = None
+        self.packets: PacketSource | None = None  #: of a multicast stream
         #: Epochs to be entered, one after the other, when all that came before is read.
         self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
         self.data_at = 0.0  #: when data of the current epoch came last
@@ -182,8 +213,10 @@ class Intake:
         codec: Codec | None,
         type: Any,
         start: StartAt,
+        interface: str = "127.0.0.1",
     ) -> None:
         self.sub = sub
+        self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
         self.start = start
         self.filter = topics
         self.lock = threading.RLock()
@@ -214,6 +247,10 @@ class Intake:
         self._full_at = 0.0  # when there was no room to read on
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
+        self._interface = interface
+        self._lines: dict[Group, MulticastClient] = {}
+        self._only_line: MulticastClient | None = None  # where all streams come by one
+        self._packet_fault: Callable[[bytes], bool] | None = None
         self._timing = NackTiming(
             delay_s=tuning.repair_delay_s,
             retry_s=tuning.repair_retry_s,
@@ -247,7 +284,7 @@ class Intake:
 
     def tend(self, now: float, *, force: bool = False) -> None:
         """Drive in the background if the consumer has not for a while and nobody else does."""
-        if not (force or self.inbox or now - self.driven_at > BACKGROUND_AFTER_S):
+        if not (force or self.inbox or now - self.driven_at > self.background_s):
             return
         if self.lock.acquire(blocking=False):
             try:
@@ -289,6 +326,15 @@ class Intake:
         if deadline is not None and deadline < soon:
             return False
         self.driven_at = soon
+        line = self._only_line
+        if line is not None:
+            datagram = line.recv_soon()
+            if datagram is None:
+                return False
+            self._on_datagram(line, datagram, time.monotonic())
+            return True
+        if self._lines:
+            return False
         data = self._client.recv_soon()
         if data is None:
             return False
@@ -301,9 +347,10 @@ class Intake:
         return self._timer_due
 
     @property
-    def fds(self) -> tuple[int, int]:
-        """File descriptors for an event loop: data, wake-up."""
-        return self._client.fd, self._client.wakeup.fd
+    def fds(self) -> tuple[int, ...]:
+        """File descriptors for an event loop: data, wake-up, multicast groups."""
+        lines = [line.fd for line in list(self._lines.values())]
+        return (self._client.fd, self._client.wakeup.fd, *lines)
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
@@ -404,9 +451,59 @@ class Intake:
                 return False
             data = recv()
             if data is None:
-                return True
+                return not self._lines or self._read_lines(now, read_ahead)
             self._on_message(data, now)
         return False
+
+    def _read_lines(self, now: float, read_ahead: bool) -> bool:
+        """Read multicast packets; returns whether none is left."""
+        limit, ready = self._tuning.inbox_bytes_max, self._ready
+        drained = True
+        for line in list(self._lines.values()):
+            for _ in range(READ_DATAGRAMS_MAX * (16 if read_ahead else 1)):
+                if self._ready_bytes >= limit:
+                    self._full_at = now
+                    return False
+                if ready and not read_ahead:
+                    return False
+                datagram = line.recv()
+                if datagram is None:
+                    break
+                self._on_datagram(line, datagram, now)
+            else:
+                drained = False
+        return drained
+
+    def _on_datagram(self, line: MulticastClient, datagram: Datagram, now: float) -> None:
+        data = datagram.data
+        if len(data) < HEAD.size or data[:4] != PACKET_MAGIC:
+            self.counters["bad_packets"] += bool(data)
+            return
+        source = self._by_wire.get(int.from_bytes(data[STREAM_AT : STREAM_AT + 8], "little"))
+        if source is None or source.packets is None:
+            self.counters["other_packets"] += 1  # another stream shares the group
+            return
+        packets = source.packets
+        for frame in packets.receive(line, datagram, now):
+            self._on_frame(source, frame, now)
+        self._after_packets(source, packets, now)
+        packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
+        self._timer_due = min(self._timer_due, packets.deadline())
+
+    def _after_packets(self, source: Source, packets: PacketSource, now: float) -> None:
+        """What the packets say about the events' own numbers."""
+        receiver, below = source.receiver, packets.receiver
+        if receiver is None or below is None or below.epoch != receiver.epoch:
+            return
+        if below.event_next > receiver.high:
+            source.heard_next = max(source.heard_next, below.event_next)
+            receiver.on_tail(below.event_next, now=now)
+        if receiver.missing and source.link is None:
+            # No connection, no other way to ask: what the packets could not bring is lost.
+            reason = below.lost_reason or "overflow"
+            self._deliver(source, receiver.on_gone([(0, 1 << 62)], reason, now=now))
+        elif receiver.missing:
+            self._timer_due = min(self._timer_due, receiver.deadline())
 
     def _on_message(self, data: bytes, now: float) -> None:
         magic = data[PREFIX_BYTES : PREFIX_BYTES + 4]
@@ -480,6 +577,9 @@ class Intake:
             notice = self.inbox.popleft()
             if isinstance(notice, Attach):
                 self._attach(notice)
+            elif isinstance(notice, Join):
+                for feed in notice.feeds:
+                    self._join(feed)
             elif isinstance(notice, Detach):
                 # Leaving at once would throw away what it sent and nobody has read yet.
                 self._leaving[notice.address] = now
@@ -500,6 +600,8 @@ class Intake:
                 self._client.subscribe(wire_id.to_bytes(8, "little"))
             source.info = info
             source.link = notice.link
+            if info.multicast is not None:
+                self._tune_in(source, info.multicast, self._interface)
         self._settled = False
         self._leaving.pop(notice.address, None)
         try:
@@ -507,6 +609,76 @@ class Intake:
         except ProtocolError as error:
             self.counters["bad_messages"] += 1
             log.warning("a publisher names an address that cannot be used: %s", error)
+
+    def _join(self, feed: Feed) -> None:
+        """Receive a stream by hand, from a publisher that we have no connection to."""
+        transport = feed.transport
+        info = StreamInfo(
+            name=feed.stream,
+            topics=feed.topics,
+            epoch=0,
+            overflow="drop_oldest",
+            codec=codec_for(feed.codec).name,
+            window_bytes=1 << 62,
+            multicast=info_of(transport, []),
+        )
+        wire_id = stream_wire_id(self._mesh, info.name)
+        if wire_id in self._by_wire:
+            return
+        codec = self._codec or codec_for(feed.codec, type=self._type)
+        source = Source(info, wire_id, None, codec)
+        self._by_name[info.name] = source
+        self._by_wire[wire_id] = source
+        assert info.multicast is not None
+        interface = transport.interface or self._interface
+        self._tune_in(source, info.multicast, interface, transport.second_interface or "")
+        if source.packets is not None:
+            source.packets.begin = partial(self._begin, source)
+            source.packets.begin_at = self.start.for_beat(feed.stream)
+        self._settled = False
+
+    def _begin(self, source: Source, epoch: int, packet: int, event: int, next_: int) -> None:
+        """A publisher is heard for the first time, or in a new epoch."""
+        name, next_ = source.info.name, max(event, next_)
+        admission = Subscribed(self.sub, name, epoch, event, event, next_, event, packet)
+        self._on_admission(source, admission, time.monotonic())
+
+    def _tune_in(
+        self, source: Source, info: MulticastInfo, interface: str, second: str = ""
+    ) -> None:
+        """Join the groups of a stream; where that fails, what comes by repair has to do."""
+        if source.packets is not None and source.packets.info.group == info.group:
+            source.packets.renew(info)
+            return
+        try:
+            groups = groups_to_join(info, interface, second)
+            lines = [self._line(group, info.receive_buffer_bytes) for group in groups]
+        except (ConfigError, BindError) as error:
+            self.counters["join_errors"] += 1
+            log.error("%s: cannot join %s: %s", source.info.name, info.group, error)
+            return
+        held = self._tuning.pending_bytes_max
+        source.packets = PacketSource(info, source.wire_id, self.sub, lines, held)
+        self.background_s = BACKGROUND_PACKETS_S
+
+    def _line(self, group: Group, buffer_bytes: int) -> MulticastClient:
+        line = self._lines.get(group)
+        if line is None:
+            line = self._lines[group] = MulticastClient(group, None, buffer_bytes)
+            line.fault = self._packet_fault
+            self._client.watch(line.fd)
+        return line
+
+    def set_packet_fault(self, fault: Callable[[bytes], bool] | None) -> None:
+        """Lose packets on purpose, as they come in (see `meshmsg.testing`)."""
+        with self.lock:
+            self._packet_fault = fault
+            for line in self._lines.values():
+                line.fault = fault
+
+    def injected_drops(self) -> int:
+        """Packets lost on purpose."""
+        return sum(line.counters["injected_drops"] for line in list(self._lines.values()))
 
     def _codec_for(self, info: StreamInfo) -> Codec:
         if self._codec is not None:
@@ -539,7 +711,9 @@ class Intake:
                 self._leavers = True
             if notice.epoch == receiver.epoch:
                 source.heard_next = max(source.heard_next, notice.next)
-                receiver.on_tail_hint(notice.next, now=now)
+                below = None if source.packets is None else source.packets.receiver
+                if notice.final or below is None or not below.is_behind:
+                    receiver.on_tail_hint(notice.next, now=now)
         elif notice.epoch == receiver.epoch:
             self._deliver(source, receiver.on_gone(notice.ranges, notice.reason, now=now))
             receiver.on_answered(notice.answers, now=now)
@@ -591,6 +765,8 @@ class Intake:
         known = self._by_name.values()
         waiting = waiting or bool(self._leaving)
         self._settled = bool(known) and not waiting and all(s.receiver for s in known)
+        one = len(self._lines) == 1 and all(s.packets is not None for s in known)
+        self._only_line = next(iter(self._lines.values())) if one else None
 
     def _disconnect(self, now: float) -> None:
         """Leave the addresses of publishers that have moved, when all they sent is read."""
@@ -622,6 +798,8 @@ class Intake:
             pending_bytes_max=self._tuning.pending_bytes_max,
         )
         source.heard_next = max(start, admission.next)
+        if source.packets is not None:
+            source.packets.enter(epoch, admission.packet)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
             if frame.epoch != epoch:
@@ -636,6 +814,9 @@ class Intake:
             # The consumer is behind: what would be sent again now has no place to go.
             for source in self.sources():
                 source.receiver.hold(now=now)  # type: ignore[union-attr]
+                if source.packets is not None and source.packets.receiver is not None:
+                    source.packets.receiver.hold(now=now)
+                    source.packets.report(now, 0)
             self._timer_due = now + HOLD_S
             return
         due = NEVER
@@ -643,6 +824,13 @@ class Intake:
             receiver = source.receiver
             if receiver is None:
                 continue
+            packets = source.packets
+            if packets is not None:
+                for frame in packets.on_deadline(now):
+                    self._on_frame(source, frame, now)
+                self._after_packets(source, packets, now)
+                packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
+                due = min(due, packets.deadline())
             asks, deliveries = receiver.on_deadline(now=now, drained=drained)
             self._deliver(source, deliveries)
             if drained and receiver.missing and receiver.epoch in source.ends:
@@ -715,6 +903,8 @@ class Intake:
             if not self._client_closed:
                 self._client_closed = True
                 self._client.close()
+                for line in self._lines.values():
+                    line.close()
 
 
 def _row(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:

@@ -18,12 +18,13 @@ from typing import Any
 from meshmsg import _control as c
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
-from meshmsg._intake import Intake, RepairFrame, TailHint
+from meshmsg._intake import Intake, Join, RepairFrame, TailHint
 from meshmsg._links import Link, Links
 from meshmsg._publisher import PublisherSide
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
+from meshmsg.transports.multicast import Inlet
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq_base import Context, Poller
 
@@ -33,6 +34,8 @@ CLIENTS_MAX = 10_000
 MESSAGES_PER_TURN_MAX = 256
 OUTGOING_MAX = 100_000
 LINGER_S = 1.0
+#: After so many requests in a row, multicast receivers wait this long for the next ones.
+MUTED_S = 0.005
 
 
 class Client:
@@ -79,6 +82,7 @@ class Node:
         self._clients: dict[bytes, Client] = {}
         self._reports: set[Intake] = set()
         self._asked: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._muted: deque[tuple[float, Inlet]] = deque()
         self._questions: list[tuple[bytes, int, int, float]] = []
         self._numbers = 0
         self._stopping = False
@@ -99,15 +103,18 @@ class Node:
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
+            self.publisher.open(self._fanout, self.send)
         except BaseException:  # Ctrl-C too
+            self.publisher.close(0)
             self._server.close(0)
             self._fanout.close(0)
             self._context.close()
             self.stopped.set()
             raise
-        self.publisher.open(self._fanout, self.send)
         for owner in (self._server, self._fanout, self._call):
             self._poller.add(owner)
+        for inlet in self.publisher.inlets():
+            self._poller.add(inlet)
         for address in self.config.connect:
             self.links.dial(address)
         self._thread.start()
@@ -165,7 +172,7 @@ class Node:
     def _turn(self) -> None:
         now = time.monotonic()
         self._forgive_sleep(now)
-        due = min(self.publisher.on_tick(now), self._tend(now))
+        due = min(self.publisher.on_tick(now), self._tend(now), self._unmute(now))
         self._drain_outgoing()
         if self._calls or self._outgoing:
             due = now
@@ -174,11 +181,32 @@ class Node:
                 self._read_server()
             elif owner is self._call:
                 self._call.wakeup.clear()
+            elif isinstance(owner, Inlet):
+                self._read_inlet(owner)
             elif owner is not self._fanout:
                 self.links.on_readable(owner)
         while self._calls:
             self._guard(self._calls.popleft())
         self._drain_outgoing()
+
+    def _read_inlet(self, inlet: Inlet) -> None:
+        """Multicast receivers ask or report; of a flood, only so much is read in a time."""
+        now = time.monotonic()
+        try:
+            more = self.publisher.on_inlet(inlet, now)
+        except Exception:  # a defect of ours must not stop the service of the others
+            log.exception("a packet could not be handled")
+            self.counters["io_errors"] += 1
+            return
+        if more:
+            self.counters["muted_inlets"] += 1
+            self._poller.remove(inlet)
+            self._muted.append((now + MUTED_S, inlet))
+
+    def _unmute(self, now: float) -> float:
+        while self._muted and self._muted[0][0] <= now:
+            self._poller.add(self._muted.popleft()[1])
+        return self._muted[0][0] if self._muted else NEVER
 
     def _guard(self, function: Callable[[], None]) -> None:
         try:
@@ -208,11 +236,12 @@ class Node:
             self._forget_silent(now)
             for intake in list(self.intakes.values()):
                 self._send_status(intake)
-        return (
-            now + 0.02
-            if self._questions
-            else min(self._ping_due, now + 0.05 if self.intakes else NEVER)
-        )
+        return now + 0.02 if self._questions else min(self._ping_due, self._look_again(now))
+
+    def _look_again(self, now: float) -> float:
+        """When to see whether a subscription's consumer is too busy to read."""
+        waits = [intake.background_s for intake in list(self.intakes.values())]
+        return now + min(waits) if waits else NEVER
 
     def _drain_outgoing(self) -> None:
         while self._outgoing:
@@ -403,6 +432,9 @@ class Node:
         """Subscribe with every publisher that is or will be there."""
         self.intakes[intake.sub] = intake
         self.names[intake.sub] = name
+        feeds = [feed for feed in self.config.feeds if intake.filter.overlaps(feed.pattern)]
+        if feeds:
+            intake.notify(Join(tuple(feeds)))
         self.call(lambda: self.links.offer_all(intake))
 
     def drop_intake(self, intake: Intake) -> None:
@@ -498,6 +530,7 @@ class Node:
                     "delivered": source.books.delivered,
                     "filtered": source.books.filtered,
                     "lost": dict(source.books.lost),
+                    **({"multicast": source.packets.stats()} if source.packets else {}),
                 }
                 for source in intake.sources()
             ],

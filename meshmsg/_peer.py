@@ -13,13 +13,15 @@ from types import TracebackType
 from typing import Any
 
 from meshmsg._codecs import Codec, codec_for
-from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, addresses, load_toml
+from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, load_toml
 from meshmsg._errors import ClosedError, ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
+from meshmsg._multicast import Feed
 from meshmsg._node import Node
 from meshmsg._subscription import OnLoss, StartFrom, Subscription, check_on_loss, parse_start
 from meshmsg._topics import TopicFilter, check_topic
+from meshmsg._values import addresses, several
 from meshmsg.recovery.ledger import Ledger
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
@@ -44,6 +46,7 @@ class PeerBase:
         interface: str = "127.0.0.1",
         mesh: str = "default",
         data_dir: str | Path | None = None,
+        feeds: Feed | Sequence[Feed] = (),
         discovery: None = None,
         security: None = None,
         tuning: Tuning | None = None,
@@ -61,6 +64,7 @@ class PeerBase:
             interface=interface,
             mesh=mesh,
             data_dir=None if data_dir is None else str(data_dir),
+            feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None
@@ -124,6 +128,7 @@ class PeerBase:
             chosen,
             type,
             begin,
+            node.config.interface,
         )
         node.add_intake(intake, name)
         return intake

@@ -47,11 +47,13 @@ from meshmsg._control import (
 from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note, encode_headers
+from meshmsg._mcast_out import PacketOutlet
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
 from meshmsg.transports.fanout import FanoutServer
+from meshmsg.transports.multicast import Inlet
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -63,6 +65,8 @@ DENSE_EVENTS = 8
 HOT_MAX_NS = 2_000_000
 #: How often the I/O thread looks at frames that are filling.
 FILLING_S = 0.002
+#: A frame of a multicast stream leaves as one burst of packets, in one call to the kernel.
+MULTICAST_FRAME_BYTES = 60_000
 #: Waits are cut to this, so that Ctrl-C is noticed.
 SIGNALS_S = 0.5
 #: What an event costs in a frame beside its payload: offset, time, topic index.
@@ -91,6 +95,7 @@ class Outlet(FrameBuilder):
         "gate_waiters",
         "gated",
         "large_max",
+        "packets",
         "seen",
         "sender",
         "sent_ns",
@@ -102,12 +107,15 @@ class Outlet(FrameBuilder):
         self, config: Stream, stream: str, wire_id: int, epoch: int, tuning: Tuning
     ) -> None:
         super().__init__()
+        frame_bytes = tuning.frame_bytes
+        if config.transport is not None:
+            frame_bytes = min(frame_bytes, MULTICAST_FRAME_BYTES)
         policy = SenderPolicy(
             overflow=config.overflow,
             buffer_bytes=int(config.buffer_bytes),
             window_bytes=int(config.window_bytes),
             evict_after_s=None if config.evict_after is None else float(config.evict_after),
-            frame_bytes=tuning.frame_bytes,
+            frame_bytes=frame_bytes,
             heartbeat_min_s=tuning.heartbeat_min_s,
             heartbeat_max_s=tuning.heartbeat_max_s,
         )
@@ -117,8 +125,9 @@ class Outlet(FrameBuilder):
         self.codec: Codec = codec_for(config.codec)
         self.sender = StreamSender(stream, wire_id, epoch, policy, builder=self)
         self.event_bytes_max = int(config.event_bytes_max)
-        self.size_max = tuning.frame_bytes
+        self.size_max = frame_bytes
         self.large_max = min(self.size_max, self.event_bytes_max)  #: more is seen to apart
+        self.packets: PacketOutlet | None = None  #: of a multicast stream
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
         self.gated = False  #: publishing has to wait, or is over
@@ -141,7 +150,18 @@ class Outlet(FrameBuilder):
             overflow=self.config.overflow,
             codec=self.codec.name,
             window_bytes=window,
+            multicast=None if self.packets is None else self.packets.info,
         )
+
+    def is_shut(self) -> bool:
+        """Whether publishing has to wait: for subscribers, or for packets to leave."""
+        if self.sender.flow.is_shut():
+            return True
+        return self.packets is not None and self.packets.is_crowded()
+
+    def tail_next(self) -> int:
+        """One past the last event that is on its way to subscribers."""
+        return self.sender.sealed if self.packets is None else self.packets.sent_events
 
 
 class RemoteSubscription:
@@ -197,6 +217,8 @@ class PublisherSide:
         name = f"{self._config.name}/{stream.label}"
         wire_id = stream_wire_id(self._config.mesh, name)
         outlet = Outlet(stream, name, wire_id, self._epoch, self._tuning)
+        if stream.transport is not None:
+            outlet.packets = PacketOutlet(stream, wire_id, self._epoch, self._config.interface)
         self._outlets[name] = outlet
         return outlet
 
@@ -364,7 +386,7 @@ class PublisherSide:
             largest = (uniform if uniform >= 0 else max(lengths)) + extra
             if largest > outlet.event_bytes_max:
                 raise EventTooLarge(topic, largest, outlet.event_bytes_max)
-            for lo, hi in _cuts(lengths, uniform, extra, self._tuning.frame_bytes):
+            for lo, hi in _cuts(lengths, uniform, extra, outlet.size_max):
                 yield (
                     outlet,
                     _Run(
@@ -478,7 +500,9 @@ class PublisherSide:
         fanout = self._fanout
         if fanout is None:
             raise ClosedError("the peer is not open: use it in a with block")
-        if len(frame) > self._tuning.push_bytes_max:
+        if outlet.packets is not None:
+            outlet.packets.send(frame, time.monotonic())
+        elif len(frame) > self._tuning.push_bytes_max:
             # Pushed to a stalled subscriber, large frames would fill memory; each fetches its own.
             fanout.send(outlet.sender.tail().encode())
             self.counters["announced_frames"] += 1
@@ -486,9 +510,11 @@ class PublisherSide:
             fanout.send(frame)
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
         outlet.due_ns = now_ns + HOT_NS
-        if outlet.sender.flow.is_shut():
+        if outlet.is_shut():
             outlet.gated = True
             self._wake()
+        elif outlet.packets is not None and outlet.packets.unsent_bytes:
+            self._wake()  # the I/O thread sends the rest as flow control lets it
 
     # --- waiting: any thread ---
 
@@ -536,8 +562,10 @@ class PublisherSide:
                     targets.append((outlet, outlet.sender.sealed))
             while True:
                 behind = [c for outlet, stop in targets for c in outlet.sender.flow.behind(stop)]
+                busy = any(o.packets is not None and o.packets.is_busy() for o, _ in targets)
                 left = None if deadline is None else deadline - time.monotonic()
-                if not behind or self._fanout is None or (left is not None and left <= 0):
+                idle = not behind and not busy
+                if idle or self._fanout is None or (left is not None and left <= 0):
                     return behind
                 self._ask_status({claim.sub for claim in behind})
                 self._changed.wait(0.02 if left is None else min(0.02, left))
@@ -573,9 +601,12 @@ class PublisherSide:
             due = now + 0.2
             for outlet in self._outlets.values():
                 sender = outlet.sender
-                if sender.heartbeat_due() <= now:
-                    fanout.send(sender.heartbeat(now=now).encode())
-                due = min(due, sender.heartbeat_due())
+                if outlet.packets is not None:
+                    due = min(due, outlet.packets.on_tick(now))
+                else:
+                    if sender.heartbeat_due() <= now:
+                        fanout.send(sender.heartbeat(now=now).encode())
+                    due = min(due, sender.heartbeat_due())
                 if outlet.gated:
                     due = min(due, now + 0.05)
                     for claim in sender.flow.on_deadline(now=now):
@@ -608,7 +639,7 @@ class PublisherSide:
             self._post(remote.link, Evicted(claim.sub, outlet.stream, f"you {reason}"))
 
     def _open_gate(self, outlet: Outlet) -> None:
-        if outlet.gated and not self._closed and not outlet.sender.flow.is_shut():
+        if outlet.gated and not self._closed and not outlet.is_shut():
             outlet.gated = False
             for claim in outlet.sender.flow.claims.values():
                 claim.blocked_since = None
@@ -682,6 +713,7 @@ class PublisherSide:
                 now=now,
             )
             remote.admitted.add(name)
+            packets = outlet.packets
             self._post(
                 remote.link,
                 Subscribed(
@@ -692,6 +724,7 @@ class PublisherSide:
                     given.first,
                     given.next,
                     given.start,
+                    0 if packets is None else packets.admit(remote.sub, now),
                 ),
             )
         for name in remote.admitted:
@@ -773,6 +806,8 @@ class PublisherSide:
             return
         for outlet in self._outlets.values():
             claim = outlet.sender.flow.release(sub, now=now)
+            if outlet.packets is not None:
+                outlet.packets.sender.release(sub)
             if claim is not None and claim.reported:
                 self._finished.append(_row(outlet, claim, claim.consumed, state))
             self._open_gate(outlet)
@@ -784,7 +819,7 @@ class PublisherSide:
         """What each stream has."""
         with self._lock:
             return [
-                Tail(o.stream, o.epoch, o.sender.first_available, o.sender.sealed)
+                Tail(o.stream, o.epoch, min(o.sender.first_available, o.tail_next()), o.tail_next())
                 for o in self._outlets.values()
             ]
 
@@ -844,27 +879,60 @@ class PublisherSide:
                 raise ClosedError("the peer is not open")
             self._fanout.fault = fault
 
+    def set_packet_fault(self, fault: Callable[[bytes], bool] | None) -> None:
+        """Lose packets on purpose, before they are sent."""
+        with self._lock:
+            for outlet in self._outlets.values():
+                if outlet.packets is not None:
+                    outlet.packets.server.fault = fault
+
+    def inlets(self) -> list[Inlet]:
+        """Sockets that bring requests and reports of multicast receivers, to be polled."""
+        outlets = self._outlets.values()
+        return [i for o in outlets if o.packets is not None for i in o.packets.server.inlets]
+
+    def on_inlet(self, inlet: Inlet, now: float) -> bool:
+        """Requests and reports came; returns whether more are waiting."""
+        with self._changed:
+            for outlet in self._outlets.values():
+                if outlet.packets is not None and outlet.packets.server is inlet.server:
+                    more = outlet.packets.on_inlet(inlet, now)
+                    self._open_gate(outlet)
+                    return more
+        return False
+
     def injected_drops(self) -> int:
-        """Messages lost on purpose."""
-        return 0 if self._fanout is None else self._fanout.counters["injected_drops"]
+        """Messages and packets lost on purpose."""
+        if self._fanout is None:
+            return 0
+        lost = self._fanout.counters["injected_drops"]
+        for outlet in self._outlets.values():
+            if outlet.packets is not None:
+                lost += outlet.packets.server.counters["injected_drops"]
+        return lost
 
     def finish(self) -> None:
         """No more publishing: whoever waits is told."""
         with self._changed:
-            self._closed = True
             for outlet in self._outlets.values():
                 outlet.gated = True
                 if self._fanout is not None:
                     self._send_open(outlet)  # what was added since the last flush
+                if outlet.packets is not None and not self._closed:
+                    outlet.packets.end(time.monotonic())
                 waiters, outlet.gate_waiters = outlet.gate_waiters, []
                 for waiter in waiters:
                     waiter()
+            self._closed = True
             self._changed.notify_all()
 
     def close(self, linger_s: float) -> None:
         """Close the data socket."""
         with self._lock:
             fanout, self._fanout = self._fanout, None
+            for outlet in self._outlets.values():
+                if outlet.packets is not None:
+                    outlet.packets.server.close()
         if fanout is not None:
             fanout.close(linger_s)
 
@@ -971,6 +1039,7 @@ def _stream_stats(outlet: Outlet, now: float) -> dict[str, Any]:
         "dropped": sender.buffer.discarded_claimed,
         "blocked": outlet.gated,
         "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
+        **({} if outlet.packets is None else {"multicast": outlet.packets.stats()}),
         "subscribers": [
             _claim_stats(c, sender.next, c.sub in blockers, now)
             for c in sender.flow.claims.values()

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._batch import Batch
-from meshmsg._config import one_of
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
 from meshmsg._intake import Intake, StartAt
+from meshmsg._values import one_of
 
 if TYPE_CHECKING:
     from meshmsg._node import Node

@@ -57,3 +57,44 @@ def lose_messages(peer: PeerBase, link: LossyLink | Callable[[bytes], bool]) -> 
     finally:
         if peer._node is not None:
             publisher.set_fault(None)
+
+
+class LossyPath:
+    """Decides by a seed which multicast packets are lost, of all kinds."""
+
+    def __init__(self, ratio: float, seed: int) -> None:
+        if not 0 <= ratio <= 1:
+            raise ConfigError("ratio", f"{ratio!r} is not between 0 and 1")
+        self.ratio = ratio
+        self.dropped = 0  #: packets lost so far
+        self.passed = 0  #: packets let through so far
+        self._random = random.Random(seed)
+
+    def __call__(self, packet: bytes) -> bool:
+        """Whether this packet is lost."""
+        lost = self._random.random() < self.ratio
+        self.dropped += lost
+        self.passed += not lost
+        return lost
+
+
+@contextmanager
+def lose_packets(peer: PeerBase, ratio: float = 0.1, seed: int = 0) -> Iterator[LossyPath]:
+    """While in the block, lose this part of the multicast packets.
+
+    At a publisher, those that it sends: no receiver gets them.  At a subscriber, those that come
+    in, for each of its subscriptions that is open now: the others are not affected.
+    """
+    path = LossyPath(ratio, seed)
+    node = peer._open_node()
+    intakes = list(node.intakes.values())
+    node.publisher.set_packet_fault(path)
+    for intake in intakes:
+        intake.set_packet_fault(path)
+    try:
+        yield path
+    finally:
+        if peer._node is not None:
+            node.publisher.set_packet_fault(None)
+            for intake in intakes:
+                intake.set_packet_fault(None)

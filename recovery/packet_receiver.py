@@ -75,6 +75,7 @@ class PacketReceiver:
         self.high = self.next  #: one past the highest number heard of
         self.event_next = 0  #: events before this number exist, and their packets were seen to
         self.held_bytes = 0
+        self.lost_reason = ""  #: why packets were given up last
         self.ended = False  #: the sender says that nothing more will come
         self.counters: Counter[str] = Counter()
         #: For each line: packets that it brought `first`, and those that it brought in vain.
@@ -341,6 +342,7 @@ class PacketReceiver:
         for first, stop in ranges:
             self._detector.arrived(first, stop, now=now)
             self._lost.add(first, stop)
+            self.lost_reason = "overflow"
 
     # --- parity ---
 
@@ -390,6 +392,7 @@ class PacketReceiver:
         if lost:
             for first, stop in lost:
                 self._lost.add(first, stop)
+            self.lost_reason = "deadline"
             self._advance(out, now)
             if self._beat is not None:
                 self._look_at_beat()

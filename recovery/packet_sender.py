@@ -198,9 +198,7 @@ class PacketSender:
             self._beat_due = now + self._beat_wait_s
         self.counters["heartbeats"] += 1
         # What is not sent yet is no receiver's business.
-        store, sent = self.store, self.sent
-        frame = store.find(sent)
-        next_event = store.next_event if frame is None else frame.first_event
+        store, sent, next_event = self.store, self.sent, self.sent_events
         beat = PacketBeat(
             self.stream,
             self.epoch,
@@ -337,6 +335,12 @@ class PacketSender:
     def unsent_bytes(self) -> int:
         """About how many bytes wait for flow control."""
         return (self.store.next - self.sent) * self.policy.packet_bytes
+
+    @property
+    def sent_events(self) -> int:
+        """One past the last event whose packets were all sent."""
+        frame = self.store.find(self.sent)
+        return self.store.next_event if frame is None else frame.first_event
 
     @property
     def receivers(self) -> int:

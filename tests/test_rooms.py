@@ -29,12 +29,14 @@ EXPECTED = (
     "Event",
     "EventTooLarge",
     "EventsLost",
+    "Feed",
     "JsonCodec",
     "Ledger",
     "LedgerRow",
     "Loss",
     "MeshError",
     "MsgpackCodec",
+    "Multicast",
     "NoStream",
     "PayloadError",
     "Peer",
@@ -59,7 +61,10 @@ GROUND = (
     "meshmsg/_errors.py",
     "meshmsg/_event.py",
     "meshmsg/_frame.py",
+    "meshmsg/_multicast.py",
+    "meshmsg/_packet.py",
     "meshmsg/_topics.py",
+    "meshmsg/_values.py",
 )
 """The pure modules of `meshmsg/`. Every other file of that folder is roof."""
 

@@ -86,6 +86,10 @@ class FanoutClient:
         self._poller.register(self.wakeup.fd, zmq.POLLIN)
         self.fd = int(self._socket.getsockopt(zmq.FD))
 
+    def watch(self, fd: int) -> None:
+        """Have `wait` end for this descriptor, too."""
+        self._poller.register(fd, zmq.POLLIN)
+
     def subscribe(self, prefix: bytes) -> None:
         """Take messages that start with the prefix."""
         self._socket.setsockopt(zmq.SUBSCRIBE, prefix)
@@ -131,7 +135,7 @@ class FanoutClient:
     def wait(self, timeout_s: float) -> None:
         """Until there is a message, a wake-up call, or the time is up."""
         ready = self._poller.poll(milliseconds(timeout_s))
-        if len(ready) > 1 or (ready and ready[0][0] == self.wakeup.fd):
+        if any(owner == self.wakeup.fd for owner, _ in ready):
             self.wakeup.clear()
 
     def close(self) -> None:

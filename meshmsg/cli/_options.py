@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import PeerConfig, Stream, load_toml, parse_time
+from meshmsg._config import PeerConfig, Stream, load_toml
 from meshmsg._peer import Peer, config_arguments
+from meshmsg._values import parse_time
 from meshmsg.cli._guard import usage
 
 _MESH = "The mesh"

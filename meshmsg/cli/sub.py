@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import parse_time
 from meshmsg._errors import ConfigError, EventsLost
 from meshmsg._event import Event, Loss
 from meshmsg._subscription import StartFrom, Subscription
+from meshmsg._values import parse_time
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Bind, Config, Connect, Json, Mesh, Name, Quiet, peer_from, seconds

@@ -1,0 +1,251 @@
+"""A multicast stream as one subscription receives it: its lines, its packets, its reports.
+
+Joins a `PacketReceiver` core to the `MulticastClient` sockets of the subscription.  Driven by the
+`Intake` with its lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshmsg._control import MulticastInfo
+from meshmsg._errors import ProtocolError
+from meshmsg._frame import Frame
+from meshmsg._multicast import Multicast, split_group
+from meshmsg._packet import (
+    DATA_HEAD,
+    HEARTBEAT,
+    REPAIR,
+    PacketBeat,
+    PacketStatus,
+    decode_packet,
+    packet_kind,
+)
+from meshmsg.recovery.loss_detector import NEVER, NackTiming
+from meshmsg.recovery.packet_receiver import PacketReceiver
+from meshmsg.transports.interfaces import find_interface
+from meshmsg.transports.multicast import Datagram, Group, MulticastClient
+
+log = logging.getLogger("meshmsg.peer")
+
+RETRY_GROWTH = 1.5
+RETRY_MAX_S = 0.2
+#: Reported at each such part of the window.
+WINDOW_PARTS = 4
+
+#: Epoch, first packet, first event, and one past the last event, as a feed begins.
+Begin = Callable[[int, int, int, int], None]
+
+
+def info_of(config: Multicast, sources: Sequence[tuple[str, int]]) -> MulticastInfo:
+    """What subscribers are told of a stream's transport."""
+    return MulticastInfo(
+        group=config.group,
+        second=config.second or "",
+        request_port=config.request_port or 0,
+        sources=list(sources),
+        packet_bytes=config.packet_bytes,
+        parity=config.parity is not None,
+        nack_delay_s=float(config.nack_delay),
+        nack_backoff_s=float(config.nack_backoff),
+        nack_retry_s=float(config.nack_retry),
+        nack_deadline_s=float(config.nack_deadline),
+        status_interval_s=float(config.status_interval),
+        receiver_timeout_s=float(config.receiver_timeout),
+        receive_buffer_bytes=int(config.receive_buffer),
+    )
+
+
+def groups_to_join(info: MulticastInfo, interface: str, second: str = "") -> list[Group]:
+    """The groups of a stream on this side's interface; raises `ConfigError`."""
+    here = find_interface("interface", interface)
+    groups = [Group(*split_group("group", info.group), here)]
+    if info.second:
+        there = find_interface("second_interface", second) if second else here
+        groups.append(Group(*split_group("second", info.second), there))
+    return groups
+
+
+class PacketSource:
+    """Packets of one stream, on one or two lines, as they become frames."""
+
+    def __init__(
+        self,
+        info: MulticastInfo,
+        wire_id: int,
+        sub: int,
+        lines: list[MulticastClient],
+        held_bytes_max: int,
+    ) -> None:
+        self.info = info
+        self.lines = lines
+        self.receiver: PacketReceiver | None = None
+        self.counters: Counter[str] = Counter()
+        self.begin: Begin | None = None  #: of a feed without a connection
+        self.begin_at: Callable[[PacketBeat], tuple[int, int]] | None = None
+        self._wire_id = wire_id
+        self._sub = sub
+        self._held_bytes_max = held_bytes_max
+        self._random = random.Random(sub)
+        self._sources = set(info.sources)
+        self._ports = {port for host, port in info.sources if host in ("", "0.0.0.0", "::")}
+        self._sender: tuple[Any, ...] | None = None
+        self._heard_at = -NEVER
+        self._reported = 0
+        self._reported_window = -1
+        self._report_due = 0.0
+        self._timing = NackTiming(
+            delay_s=info.nack_delay_s,
+            spread_s=info.nack_backoff_s,
+            retry_s=info.nack_retry_s,
+            retry_growth=RETRY_GROWTH,
+            retry_max_s=max(RETRY_MAX_S, info.nack_retry_s),
+            deadline_s=info.nack_deadline_s,
+        )
+
+    def renew(self, info: MulticastInfo) -> None:
+        """The publisher came back, and sends from elsewhere."""
+        self.info = info
+        self._sources = set(info.sources)
+        self._ports = {port for host, port in info.sources if host in ("", "0.0.0.0", "::")}
+
+    def enter(self, epoch: int, packet: int) -> None:
+        """Receive an epoch from this packet on."""
+        self.receiver = PacketReceiver(
+            self._wire_id,
+            epoch,
+            packet,
+            receiver=self._sub,
+            timing=self._timing,
+            held_bytes_max=self._held_bytes_max,
+            rng=self._random,
+            lines=len(self.lines),
+        )
+        if self.info.parity:
+            self.receiver.use_parity()
+        self._reported = packet
+        self._report_due = 0.0
+
+    # --- in ---
+
+    def receive(self, client: MulticastClient, datagram: Datagram, now: float) -> list[Frame]:
+        """A datagram came; returns the frames that are next."""
+        data, packet_bytes, source = datagram
+        if source != self._sender and not self._is_known(source, now):
+            self.counters["other_sources"] += 1
+            return []
+        receiver = self.receiver
+        if receiver is None or data[16:24] != receiver.epoch.to_bytes(8, "little"):
+            if self.begin is None:
+                self.counters["other_epochs"] += 1
+                return []
+            self._consider(data[:packet_bytes], source, now)
+            receiver = self.receiver
+            if receiver is None or data[16:24] != receiver.epoch.to_bytes(8, "little"):
+                return []
+        self._heard_at = now
+        self._sender = source
+        line = self.lines.index(client) if len(self.lines) > 1 else 0
+        return receiver.receive(data, packet_bytes, now=now, line=line)
+
+    def _is_known(self, source: tuple[Any, ...], now: float) -> bool:
+        """Whether packets from there are our publisher's."""
+        if self.begin is not None:  # by hand: whoever spoke first, until it falls silent
+            return self._sender is None or self._same_line(source) or self._is_silent(now)
+        return source[:2] in self._sources or source[1] in self._ports
+
+    def _same_line(self, source: tuple[Any, ...]) -> bool:
+        return len(self.lines) > 1  # each line comes from a socket of its own
+
+    def _is_silent(self, now: float) -> bool:
+        return now - self._heard_at > self.info.receiver_timeout_s
+
+    def _consider(self, packet: bytes, source: tuple[Any, ...], now: float) -> None:
+        """By hand: an epoch that is not ours.  A later one of the same sender is entered."""
+        assert self.begin is not None
+        epoch = int.from_bytes(packet[16:24], "little")
+        receiver = self.receiver
+        if receiver is not None and (
+            epoch < receiver.epoch or (source != self._sender and not self._is_silent(now))
+        ):
+            self.counters["other_epochs"] += 1
+            return
+        kind = packet_kind(packet)
+        if receiver is not None:
+            # All of a new epoch is ours, from its first packet on; its heartbeat proves it.
+            if kind == HEARTBEAT and isinstance(_decoded(packet), PacketBeat):
+                self._sender = source
+                self.begin(epoch, 0, 0, 0)
+        elif kind == HEARTBEAT:
+            beat = _decoded(packet)
+            if isinstance(beat, PacketBeat):
+                self._sender = source
+                at = self.begin_at
+                first, event = (beat.next, beat.next_event) if at is None else at(beat)
+                self.begin(epoch, first, event, beat.next_event)
+        elif 0 < kind <= REPAIR and len(packet) > DATA_HEAD.size and self.begin_at is None:
+            head = DATA_HEAD.unpack_from(packet)
+            if head[1] != REPAIR and head[3] == 0:
+                self._sender = source
+                self.begin(epoch, head[6], head[7], head[7])
+
+    # --- out ---
+
+    def on_deadline(self, now: float) -> list[Frame]:
+        """Send requests that are due; returns frames that come free."""
+        receiver = self.receiver
+        if receiver is None:
+            return []
+        requests, frames = receiver.on_deadline(now=now)
+        for packet in requests:
+            for line in self.lines:
+                line.request(packet, self.info.request_port)
+        return frames
+
+    def deadline(self) -> float:
+        """When `on_deadline` or `report` has something to do."""
+        if self.receiver is None:
+            return NEVER
+        return min(self.receiver.deadline(), self._report_due)
+
+    def report(self, now: float, room_bytes: int) -> None:
+        """Tell the sender how far we are, if it is time or far enough."""
+        receiver, sender = self.receiver, self._sender
+        if receiver is None or sender is None:
+            self._report_due = now + self.info.status_interval_s
+            return
+        window = min(room_bytes, min(line.window_bytes for line in self.lines))
+        part = window // WINDOW_PARTS // self.info.packet_bytes
+        opened = self._reported_window < window // 2
+        if now < self._report_due and receiver.next - self._reported < max(1, part) and not opened:
+            return
+        self._report_due = now + self.info.status_interval_s
+        self._reported = receiver.next
+        self._reported_window = window
+        status = PacketStatus(self._wire_id, receiver.epoch, receiver.next, self._sub, window)
+        self.lines[0].report(status.encode(), sender)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures, as plain data."""
+        receiver = self.receiver
+        figures: dict[str, Any] = dict(self.counters)
+        if receiver is not None:
+            figures |= receiver.counters
+            figures |= {"next": receiver.next, "missing": receiver.missing}
+        per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]
+        figures["lines"] = [
+            {**line.stats(), **counters}
+            for line, counters in zip(self.lines, per_line, strict=True)
+        ]
+        return figures
+
+
+def _decoded(packet: bytes) -> Any:
+    try:
+        return decode_packet(packet)
+    except ProtocolError:
+        return None

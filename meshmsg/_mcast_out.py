@@ -1,0 +1,145 @@
+"""A multicast stream on its way out: its packets, its sockets, and what receivers say.
+
+Joins a `PacketSender` core to the `MulticastServer` sockets.  Used by `PublisherSide` with its
+lock held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from struct import Struct
+from typing import Any
+
+from meshmsg._config import Stream
+from meshmsg._control import MulticastInfo
+from meshmsg._errors import ProtocolError
+from meshmsg._mcast_in import info_of
+from meshmsg._packet import PacketRequest, PacketStatus, decode_packet
+from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
+from meshmsg.recovery.parity import check_parity_library
+from meshmsg.transports.multicast import Inlet, MulticastServer, read_inlet
+
+#: Count, epoch and first event in a frame's header.
+_RANGE_OF_FRAME = Struct("<IQQ")
+_RANGE_AT = 20
+#: What a receiver is trusted with before it reports its own window.
+FIRST_WINDOW_BYTES = 64 * 1024
+#: Requests and reports read in one turn of the I/O thread; a flood waits in the kernel.
+INLET_MESSAGES_MAX = 64
+
+
+class PacketOutlet:
+    """The multicast side of one stream."""
+
+    def __init__(self, config: Stream, wire_id: int, epoch: int, interface: str) -> None:
+        transport = config.transport
+        assert transport is not None
+        if transport.parity is not None:
+            check_parity_library()
+        waits = config.overflow in ("block", "buffer")
+        policy = PacketPolicy(
+            packet_bytes=transport.packet_bytes,
+            flow=transport.flow or ("slowest" if waits else "rate"),
+            rate=float(transport.rate),
+            repair_rate=float(transport.repair_rate),
+            buffer_bytes=int(config.buffer_bytes),
+            buffer_age_s=float(transport.repair_age),
+            linger_s=float(transport.linger),
+            heartbeat_min_s=float(transport.heartbeat_min),
+            heartbeat_max_s=float(transport.heartbeat_max),
+            receiver_timeout_s=float(transport.receiver_timeout),
+            parity=transport.parity,  # type: ignore[arg-type]
+            hold=waits,
+        )
+        self.sender = PacketSender(wire_id, epoch, policy)
+        self.server = MulticastServer(transport, interface)
+        self.info: MulticastInfo = info_of(transport, self.server.sources)
+        self.counters: Counter[str] = Counter()
+        self._wire_id = wire_id
+        self._crowded_bytes = int(config.window_bytes) if waits else 0
+
+    def send(self, frame: bytes, now: float) -> None:
+        """Send a frame's packets, as many as flow control lets; the rest follows by `on_tick`."""
+        count, _, first = _RANGE_OF_FRAME.unpack_from(frame, _RANGE_AT)
+        self.sender.add(frame, first, first + count, now=now)
+        self._flush(now)
+
+    def _flush(self, now: float) -> None:
+        send = self.server.send
+        while bursts := self.sender.take(now=now):
+            for data, packet_bytes in bursts:
+                send(data, packet_bytes)
+
+    def on_tick(self, now: float) -> float:
+        """Send what is due; returns when to come again."""
+        self.sender.on_deadline(now=now)
+        self._flush(now)
+        return self.sender.deadline(now=now)
+
+    def on_inlet(self, inlet: Inlet, now: float) -> bool:
+        """Read what receivers say; returns whether more is waiting."""
+        more = True
+        for _ in range(INLET_MESSAGES_MAX):
+            received = read_inlet(inlet)
+            if received is None:
+                more = False
+                break
+            data, source = received
+            try:
+                message = decode_packet(data)
+            except ProtocolError:
+                self.counters["bad_packets"] += 1
+                continue
+            if message.stream != self._wire_id:
+                continue  # another stream shares the group
+            if isinstance(message, PacketRequest):
+                self.sender.on_request(message, source[0], now=now)
+            elif isinstance(message, PacketStatus):
+                self.sender.on_status(message, now=now)
+            else:
+                self.counters["bad_packets"] += 1
+        self._flush(now)
+        return more
+
+    def admit(self, sub: int, now: float) -> int:
+        """A connected receiver; returns the packet that it starts with."""
+        return self.sender.admit(sub, FIRST_WINDOW_BYTES, now=now)
+
+    def end(self, now: float) -> None:
+        """Tell receivers that nothing more will come."""
+        self.sender.end(now=now)
+        self._flush(now)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for flow control."""
+        return self.sender.unsent_bytes
+
+    @property
+    def sent_events(self) -> int:
+        """One past the last event whose packets were all sent."""
+        return self.sender.sent_events
+
+    def is_crowded(self) -> bool:
+        """Whether more than a window's worth waits to be sent, on a stream that may wait."""
+        return 0 < self._crowded_bytes < self.sender.unsent_bytes
+
+    def is_busy(self) -> bool:
+        """Whether there is something that is not sent, or that a receiver has yet to report."""
+        sender = self.sender
+        return bool(sender.unsent_bytes) or sender.slowest < sender.store.next
+
+    def stats(self) -> dict[str, Any]:
+        """Figures, as plain data."""
+        sender = self.sender
+        return {
+            **dict(sorted((sender.counters + self.counters).items())),
+            "flow": sender.policy.flow,
+            "next": sender.store.next,
+            "sent": sender.sent,
+            "first_available": sender.store.first,
+            "receivers": sender.receivers,
+            "slowest": sender.slowest,
+            "injected_drops": self.server.counters["injected_drops"],
+            "lines": self.server.stats(),
+        }

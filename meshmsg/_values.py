@@ -1,0 +1,103 @@
+"""Values as users write them: sizes, times, words, names and addresses, each with its error."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from meshmsg._errors import ConfigError
+
+NAME_BYTES_MAX = 128
+
+# At most 18 digits: what follows is arithmetic in floats.
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgG])(i?))?[bB]?\s*\Z")
+_TIME = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(ms|s|m|h|d|)\s*\Z")
+_PORT = re.compile(r"[0-9]{1,5}")
+_TIME_UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(field_name: str, value: int | str) -> int:
+    """Bytes from `65536`, `"64kB"`, `"64KiB"`, `"1.5GB"`; raises `ConfigError`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _SIZE.match(value) if isinstance(value, str) else None
+    if match is not None:
+        power = {"": 0, "k": 1, "m": 2, "g": 3}[(match[2] or "").lower()]
+        size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+        if size > 0:
+            return size
+    raise ConfigError(field_name, f"{value!r} is not a size: write 65536, '64kB' or '64MiB'")
+
+
+def parse_time(field_name: str, value: float | str) -> float:
+    """Seconds from `0.5`, `"500ms"`, `"30s"`, `"5m"`; raises `ConfigError`."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(value)
+    match = _TIME.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise ConfigError(field_name, f"{value!r} is not a time: write 0.5, '500ms' or '30s'")
+    return float(match[1]) * _TIME_UNITS[match[2]]
+
+
+def one_of(field_name: str, value: object, words: Sequence[str]) -> str:
+    """The value if it is one of the words; raises `ConfigError` that lists them."""
+    if isinstance(value, str) and value in words:
+        return value
+    close = difflib.get_close_matches(str(value), words, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ConfigError(field_name, f"{value!r} is not one of {', '.join(words)}{hint}")
+
+
+def check_name(field_name: str, name: object) -> str:
+    """A peer, mesh or stream name; raises `ConfigError`."""
+    if isinstance(name, str) and any(c.isspace() or c in "/@" or not c.isprintable() for c in name):
+        problem = f"{name!r} may not have spaces, '/', '@' or control characters"
+        raise ConfigError(field_name, problem)
+    if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX:
+        raise ConfigError(field_name, f"{name!r} is not a name of 1 to {NAME_BYTES_MAX} bytes")
+    return name
+
+
+def check_address(field_name: str, address: object) -> str:
+    """A `tcp://host:port` or `ipc://path` address; raises `ConfigError`."""
+    if isinstance(address, str):
+        scheme, found, rest = address.partition("://")
+        if found and scheme == "ipc" and rest:
+            return address
+        host, colon, port = rest.rpartition(":")
+        if found and scheme == "tcp" and colon and host:
+            if port == "*" or (_PORT.fullmatch(port) and int(port) <= 65535):
+                return address
+            raise ConfigError(field_name, f"{address!r}: a port is a number up to 65535, or *")
+    raise ConfigError(
+        field_name, f"{address!r} is not an address: write tcp://127.0.0.1:7000 or ipc:///tmp/name"
+    )
+
+
+def addresses(field_name: str, value: str | Sequence[str]) -> tuple[str, ...]:
+    """One address or several, each checked."""
+    given = several(field_name, value, str, "an address or a list of addresses")
+    return tuple(check_address(field_name, address) for address in given)
+
+
+def several(field_name: str, value: object, kind: type, wanted: str) -> tuple[Any, ...]:
+    """One of a kind, or several, as a tuple; what is in it is not looked at."""
+    if isinstance(value, kind):
+        return (value,)
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ConfigError(field_name, f"{value!r} is not {wanted}")
+    return tuple(value)
+
+
+def check_text(field_name: str, value: object) -> None:
+    """Some text, not empty; raises `ConfigError`."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(field_name, f"{value!r} is not a text: write it in quotes")
+
+
+def set_field(config: object, name: str, value: object) -> None:
+    """Set a field of a frozen dataclass while it is being made."""
+    object.__setattr__(config, name, value)
