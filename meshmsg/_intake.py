@@ -903,6 +903,9 @@ class Intake:
             if not self._client_closed:
                 self._client_closed = True
                 self._client.close()
+                for source in self._by_name.values():
+                    if source.packets is not None:
+                        source.packets.leave()
                 for line in self._lines.values():
                     line.close()
 

@@ -19,6 +19,7 @@ from meshmsg._multicast import Multicast, split_group
 from meshmsg._packet import (
     DATA_HEAD,
     HEARTBEAT,
+    LEAVES,
     REPAIR,
     PacketBeat,
     PacketStatus,
@@ -228,6 +229,15 @@ class PacketSource:
         self._reported_window = window
         status = PacketStatus(self._wire_id, receiver.epoch, receiver.next, self._sub, window)
         self.lines[0].report(status.encode(), sender)
+
+    def leave(self) -> None:
+        """Tell the sender that it need not wait for us any more."""
+        receiver, sender = self.receiver, self._sender
+        if receiver is not None and sender is not None:
+            status = PacketStatus(
+                self._wire_id, receiver.epoch, receiver.next, self._sub, 0, LEAVES
+            )
+            self.lines[0].report(status.encode(), sender)
 
     def stats(self) -> dict[str, Any]:
         """Figures, as plain data."""

@@ -7,6 +7,7 @@ lock held.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from struct import Struct
 from typing import Any
 
@@ -57,6 +58,14 @@ class PacketOutlet:
         self.counters: Counter[str] = Counter()
         self._wire_id = wire_id
         self._crowded_bytes = int(config.window_bytes) if waits else 0
+
+    def open(self, now: float) -> None:
+        """Let receivers know that the stream is there."""
+        self.sender.open(now=now)
+
+    def strangers(self, known: Container[int]) -> int:
+        """Receivers in touch that are not connected: a one-way network's."""
+        return sum(receiver not in known for receiver in self.sender.receiver_ids())
 
     def send(self, frame: bytes, now: float) -> None:
         """Send a frame's packets, as many as flow control lets; the rest follows by `on_tick`."""

@@ -34,6 +34,8 @@ PARITY = 7
 #: Flags of a heartbeat: nothing more will come; it answers a request.
 ENDS = 1
 ANSWERS = 2
+#: Flag of a status: the receiver leaves.
+LEAVES = 1
 
 #: Every packet: magic, kind, flags, extra, stream, epoch, number.
 HEAD = Struct("<4sBBHQQQ")
@@ -123,10 +125,11 @@ class PacketStatus(NamedTuple):
     next: int
     receiver: int
     window_bytes: int
+    flags: int = 0
 
     def encode(self) -> bytes:
         """The bytes on the wire."""
-        head = HEAD.pack(PACKET_MAGIC, STATUS, 0, 0, self.stream, self.epoch, self.next)
+        head = HEAD.pack(PACKET_MAGIC, STATUS, self.flags, 0, self.stream, self.epoch, self.next)
         window = min(self.window_bytes, 0xFFFFFFFF)
         return _checked(head + _STATUS.pack(self.receiver, window, 0))
 
@@ -200,7 +203,7 @@ def decode_packet(data: bytes) -> Packet:
             receiver, window, _ = _STATUS.unpack_from(data, HEAD.size)
             if len(data) != HEAD.size + _STATUS.size + 4:
                 raise ProtocolError("a status of another size")
-            return PacketStatus(stream, epoch, number, receiver, window)
+            return PacketStatus(stream, epoch, number, receiver, window, flags)
     except struct_error:
         raise ProtocolError(f"a packet of {len(data)} bytes") from None
     raise ProtocolError(f"packet of unknown kind {kind}")

@@ -219,6 +219,7 @@ class PublisherSide:
         outlet = Outlet(stream, name, wire_id, self._epoch, self._tuning)
         if stream.transport is not None:
             outlet.packets = PacketOutlet(stream, wire_id, self._epoch, self._config.interface)
+            outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
         return outlet
 
@@ -543,10 +544,12 @@ class PublisherSide:
             return self._takers(outlet, topic)
 
     def _takers(self, outlet: Outlet, topic: str) -> int:
-        return sum(
+        known = sum(
             sub.detached_at is None and outlet.stream in sub.admitted and sub.filter.matches(topic)
             for sub in self._subs.values()
         )
+        # What multicast receivers without a connection take of the stream is their own affair.
+        return known + (outlet.packets.strangers(self._subs) if outlet.packets is not None else 0)
 
     def flush(self, timeout: float | None, *, words: Sequence[str]) -> list[Claim]:
         """Send what is open and wait until all subscribers have it; returns those who have not.
@@ -896,8 +899,11 @@ class PublisherSide:
         with self._changed:
             for outlet in self._outlets.values():
                 if outlet.packets is not None and outlet.packets.server is inlet.server:
+                    before = outlet.packets.sender.receivers
                     more = outlet.packets.on_inlet(inlet, now)
                     self._open_gate(outlet)
+                    if outlet.packets.sender.receivers != before:
+                        self._changed.notify_all()
                     return more
         return False
 

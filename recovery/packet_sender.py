@@ -18,6 +18,7 @@ from meshmsg._packet import (
     CONFIRM,
     DATA,
     ENDS,
+    LEAVES,
     NACK,
     RANGES_MAX,
     REPAIR,
@@ -267,6 +268,9 @@ class PacketSender:
             self.counters["strange_status"] += 1
             return
         receiver = self._receivers.get(status.receiver)
+        if status.flags & LEAVES:
+            self.release(status.receiver)
+            return
         if receiver is None:
             if len(self._receivers) >= RECEIVERS_MAX:
                 self.counters["receivers_full"] += 1
@@ -286,6 +290,14 @@ class PacketSender:
         if self._beat_due == NEVER:
             self._beat_due = now + self._beat_wait_s
         return self.store.next
+
+    def open(self, *, now: float) -> None:
+        """Begin to send heartbeats: receivers without a connection learn of the stream by them."""
+        self._beat_due = now
+
+    def receiver_ids(self) -> list[int]:
+        """Receivers that are in touch."""
+        return list(self._receivers)
 
     def release(self, receiver: int) -> None:
         """A receiver has gone."""

@@ -16,15 +16,11 @@ from meshmsg._config import (
     PeerConfig,
     Stream,
     Tuning,
-    check_address,
-    check_name,
     config_from_tables,
     load_toml,
-    one_of,
-    parse_size,
-    parse_time,
 )
 from meshmsg._errors import ConfigError, TopicError
+from meshmsg._values import check_address, check_name, one_of, parse_size, parse_time
 
 # Sizes and times -------------------------------------------------------------------------------
 

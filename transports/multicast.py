@@ -112,7 +112,23 @@ def _open(group: Group, port: int, *, join: bool) -> socket.socket:
     return sock
 
 
-def _problem(error: OSError) -> str:
+def _check_route(group: Group) -> None:
+    """Whether packets would leave at all: asked of a socket that sends none."""
+    with socket.socket(group.family, socket.SOCK_DGRAM) as probe:
+        _prepare_sending(probe, group, 0)
+        probe.connect(group.address)
+
+
+def _problem(error: OSError, group: Group | None = None) -> str:
+    if error.errno == errno.ENETUNREACH and group is not None and group.interface.is_loopback:
+        name = group.interface.name
+        family, everyone = ("-6 ", "ff00::/8") if ":" in group.host else ("", "224.0.0.0/4")
+        return (
+            f"the system has no route for multicast on {name}: use another interface, or "
+            f"ip {family}route add multicast {everyone} dev {name} table local"
+        )
+    if error.errno == errno.ENETUNREACH:
+        return "the system has no route for multicast on this interface"
     if error.errno == errno.EADDRINUSE:
         return "the port is taken by a program that does not share it: choose another"
     if error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL):
@@ -188,9 +204,12 @@ class _TxLine:
         self._target = group.address
         try:
             _prepare_sending(self.socket, group, ttl)
+            _check_route(group)
         except OSError as error:
             self.socket.close()
-            raise BindError(f"{group.host} on {group.interface.name}", _problem(error)) from None
+            raise BindError(
+                f"{group.host} on {group.interface.name}", _problem(error, group)
+            ) from None
         _try(self.socket, socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         name: Address = self.socket.getsockname()
         self.source = (name[0], name[1])

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg._config import PeerConfig, Stream, load_toml
+from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, config_arguments
 from meshmsg._values import parse_time
 from meshmsg.cli._guard import usage
@@ -72,6 +73,29 @@ Config = Annotated[
         help="A mesh.toml with the peer's settings and streams; flags win over the file.",
     ),
 ]
+MulticastGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--multicast",
+        metavar="GROUP:PORT",
+        envvar="MESHMSG_MULTICAST",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Over UDP multicast: 239.255.7.7:30001 or [ff12::7:7]:30001.",
+    ),
+]
+Interface = Annotated[
+    str | None,
+    typer.Option(
+        "--interface",
+        "-i",
+        metavar="IF",
+        envvar="MESHMSG_INTERFACE",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Network interface, by address or name. 127.0.0.1 if not given.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No words on standard error.")]
 Answer = Annotated[
@@ -97,6 +121,9 @@ def peer_from(
     config: Path | None = None,
     streams: Sequence[Stream] = (),
     overflow: str | None = None,
+    interface: str | None = None,
+    feeds: Sequence[Feed] = (),
+    multicast: str | None = None,
 ) -> Peer:
     """A peer, not yet open, from a verb's options; raises `ConfigError`.
 
@@ -104,9 +131,17 @@ def peer_from(
     """
     random_name = f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else load_toml(config)
-    given: dict[str, Any] = {"bind": bind, "connect": connect, "name": name, "mesh": mesh}
+    given: dict[str, Any] = {
+        "bind": bind,
+        "connect": connect,
+        "name": name,
+        "mesh": mesh,
+        "interface": interface,
+        "feeds": tuple(feeds),
+    }
     settings = replace(settings, **{key: value for key, value in given.items() if value})
-    if not settings.bind and not settings.connect:
+    alone = not settings.feeds and multicast is None
+    if alone and not settings.bind and not settings.connect:
         raise usage(
             "--connect",
             "say where the other peers are: --connect tcp://HOST:PORT to go to one, or "
@@ -115,5 +150,8 @@ def peer_from(
     declared = settings.streams or tuple(streams)
     if overflow is not None:
         declared = tuple(replace(stream, overflow=overflow) for stream in declared)
+    if multicast is not None:
+        transport = Multicast(multicast)
+        declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
     return Peer(**config_arguments(settings))

@@ -16,7 +16,18 @@ from meshmsg._peer import Peer
 from meshmsg.cli._guard import GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._items import Form, Item, from_argument, from_lines, parse_headers
-from meshmsg.cli._options import Bind, Config, Connect, Mesh, Name, Quiet, peer_from, seconds
+from meshmsg.cli._options import (
+    Bind,
+    Config,
+    Connect,
+    Interface,
+    Mesh,
+    MulticastGroup,
+    Name,
+    Quiet,
+    peer_from,
+    seconds,
+)
 from meshmsg.cli._pacer import Pacer
 
 HELP = help_text(
@@ -31,6 +42,7 @@ HELP = help_text(
         "meshmsg pub 'quotes.{symbol}' --key '{symbol}' --json < quotes.jsonl",
         "meshmsg sub 'a.**' --json -c ADDR | meshmsg pub --events -c OTHER",
         "meshmsg pub ticks.{n} x --count 1000 --drop 0.1   lose 10 %, see it repaired",
+        "meshmsg pub ticks.{n} x -n 1000 --multicast 239.255.7.7:30001 -b 'tcp://127.0.0.1:*'",
     ),
 )
 
@@ -141,6 +153,8 @@ def pub(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    multicast: MulticastGroup = None,
+    interface: Interface = None,
     overflow: Annotated[
         str | None,
         typer.Option(
@@ -159,7 +173,8 @@ def pub(
             max=1,
             metavar="RATIO",
             rich_help_panel=_TRY,
-            help="Lose this part of the frames on purpose, before they reach anybody.",
+            help="Lose this part of the frames (with --multicast: of the packets) on purpose, "
+            "before they reach anybody.",
         ),
     ] = 0.0,
     seed: Annotated[
@@ -179,6 +194,8 @@ def pub(
         config=config,
         streams=[Stream("**")],
         overflow=overflow,
+        multicast=multicast,
+        interface=interface,
     )
     wait_s = seconds("--wait-timeout", wait_timeout)
     drain_s = seconds("--drain-timeout", drain_timeout)
@@ -228,9 +245,15 @@ class Tally:
         if self.events > 1:
             text += f" ({self.events / max(took_s, 1e-6):,.0f}/s)"
         if self.dropped is not None:
-            frames = sum(stream["frames"] for stream in self._peer.stats()["streams"].values())
-            text += f"; {self.dropped:,} of {frames:,} frames were dropped on purpose"
+            text += f"; {self.dropped:,} of {self._sent()} were dropped on purpose"
         return text
+
+    def _sent(self) -> str:
+        streams = self._peer.stats()["streams"].values()
+        packets = sum(stream.get("multicast", {}).get("sent", 0) for stream in streams)
+        if packets:
+            return f"{packets:,} packets"
+        return f"{sum(stream['frames'] for stream in streams):,} frames"
 
 
 def _items(
@@ -257,13 +280,13 @@ def _losing(peer: Peer, ratio: float, seed: int, tally: Tally) -> Iterator[None]
     if not ratio:
         yield
         return
-    from meshmsg.testing import lose_frames
+    from meshmsg.testing import lose_frames, lose_packets
 
-    with lose_frames(peer, ratio, seed) as link:
+    with lose_frames(peer, ratio, seed) as link, lose_packets(peer, ratio, seed) as path:
         try:
             yield
         finally:
-            tally.dropped = link.dropped
+            tally.dropped = link.dropped + path.dropped
 
 
 def _wait_for_subscribers(

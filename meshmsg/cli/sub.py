@@ -16,11 +16,24 @@ import typer
 
 from meshmsg._errors import ConfigError, EventsLost
 from meshmsg._event import Event, Loss
+from meshmsg._multicast import Feed, Multicast
 from meshmsg._subscription import StartFrom, Subscription
 from meshmsg._values import parse_time
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Bind, Config, Connect, Json, Mesh, Name, Quiet, peer_from, seconds
+from meshmsg.cli._options import (
+    Bind,
+    Config,
+    Connect,
+    Interface,
+    Json,
+    Mesh,
+    MulticastGroup,
+    Name,
+    Quiet,
+    peer_from,
+    seconds,
+)
 from meshmsg.cli._values import (
     clock_time,
     data_text,
@@ -40,6 +53,7 @@ HELP = help_text(
         "meshmsg sub 'orders.**' --start earliest      all that the publisher kept",
         "meshmsg sub 'orders.**' --start 10m           the last ten minutes of it",
         "meshmsg sub 'orders.**' --start 2026-01-31T12:00",
+        "meshmsg sub 'quotes.**' --multicast 239.255.7.7:30001 --from pricing   no connection",
     ),
 )
 
@@ -106,12 +120,34 @@ def sub(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    multicast: MulticastGroup = None,
+    publisher: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PUBLISHER",
+            show_default=False,
+            rich_help_panel="The mesh",
+            help="With --multicast and no connection: the publishing peer's name, or "
+            "PUBLISHER/STREAM where the stream is not '**'.",
+        ),
+    ] = None,
+    interface: Interface = None,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
     where = parse_where(start)
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
-    peer = peer_from("sub", bind=bind, connect=connect, name=name, mesh=mesh, config=config)
+    peer = peer_from(
+        "sub",
+        bind=bind,
+        connect=connect,
+        name=name,
+        mesh=mesh,
+        config=config,
+        interface=interface,
+        feeds=_feeds(multicast, publisher),
+    )
     screen = Screen(json=json)
     with peer:
         if bind:
@@ -130,6 +166,22 @@ def sub(
         note(f"{screen.events} of {count} events came within {timeout}", quiet=quiet)
         return BAD
     return BAD if screen.lost else GOOD
+
+
+def _feeds(group: str | None, publisher: str | None) -> list[Feed]:
+    """The stream that is received by hand, if one is."""
+    if group is None:
+        if publisher is not None:
+            raise usage("--from", "goes with --multicast GROUP:PORT")
+        return []
+    if publisher is None:
+        raise usage(
+            "--from",
+            "whose stream? --from PUBLISHER; with --connect ADDR instead, the group is learnt "
+            "from the publisher",
+        )
+    peer, _, stream = publisher.partition("/")
+    return [Feed(peer, "**", Multicast(group), name=stream or None)]
 
 
 class Screen:
@@ -233,8 +285,23 @@ class Reader:
         return (
             f"{self._screen.events:,} events in {took:.2f} s "
             f"({self._screen.events / took:,.0f}/s) from {len(sources)} {streams}; "
-            f"repaired {repaired:,}, lost {lost.total():,}" + (f" ({reasons})" if reasons else "")
+            f"repaired {repaired:,}, lost {lost.total():,}"
+            + (f" ({reasons})" if reasons else "")
+            + _packets(sources)
         )
+
+
+def _packets(sources: list[dict[str, Any]]) -> str:
+    """What became of multicast packets, where there were any."""
+    figures = [source["multicast"] for source in sources if "multicast" in source]
+    if not figures:
+        return ""
+    total: Counter[str] = Counter()
+    for one in figures:
+        total.update({k: one.get(k, 0) for k in ("packets", "nacks", "repaired", "computed")})
+    text = f"; {total['packets']:,} packets, {total['repaired']:,} repaired by {total['nacks']:,} "
+    text += "request" if total["nacks"] == 1 else "requests"
+    return text + (f", {total['computed']:,} by parity" if total["computed"] else "")
 
 
 def parse_where(text: str) -> StartFrom:
