@@ -602,6 +602,9 @@ class Intake:
             source.link = notice.link
             if info.multicast is not None:
                 self._tune_in(source, info.multicast, self._interface)
+            elif source.packets is not None:
+                source.packets = None  # it came back with another transport
+                self._leave_groups()
         self._settled = False
         self._leaving.pop(notice.address, None)
         try:
@@ -647,8 +650,9 @@ class Intake:
         self, source: Source, info: MulticastInfo, interface: str, second: str = ""
     ) -> None:
         """Join the groups of a stream; where that fails, what comes by repair has to do."""
-        if source.packets is not None and source.packets.info.group == info.group:
-            source.packets.renew(info)
+        old = source.packets
+        if old is not None and (old.info.group, old.info.second) == (info.group, info.second):
+            old.renew(info)
             return
         try:
             groups = groups_to_join(info, interface, second)
@@ -660,6 +664,18 @@ class Intake:
         held = self._tuning.pending_bytes_max
         source.packets = PacketSource(info, source.wire_id, self.sub, lines, held)
         self.background_s = BACKGROUND_PACKETS_S
+        if old is not None:
+            self._leave_groups()
+
+    def _leave_groups(self) -> None:
+        """Close the sockets of groups that no stream comes by any more."""
+        used = [s.packets.lines for s in self._by_name.values() if s.packets is not None]
+        for group, line in list(self._lines.items()):
+            if not any(line in lines for lines in used):
+                del self._lines[group]
+                self._client.unwatch(line.fd)
+                line.close()
+        self._only_line = None
 
     def _line(self, group: Group, buffer_bytes: int) -> MulticastClient:
         line = self._lines.get(group)

@@ -94,7 +94,8 @@ class PacketSource:
         self._random = random.Random(sub)
         self._sources = set(info.sources)
         self._ports = {port for host, port in info.sources if host in ("", "0.0.0.0", "::")}
-        self._sender: tuple[Any, ...] | None = None
+        self._sender: tuple[Any, ...] | None = None  # where the last good packet came from
+        self._pinned: list[tuple[Any, ...]] = []  # by hand: the senders that we listen to
         self._heard_at = -NEVER
         self._reported = 0
         self._reported_window = -1
@@ -149,18 +150,21 @@ class PacketSource:
             if receiver is None or data[16:24] != receiver.epoch.to_bytes(8, "little"):
                 return []
         self._heard_at = now
-        self._sender = source
+        if source != self._sender:
+            self._sender = source
+            if self.begin is not None and source not in self._pinned:
+                self._pinned.append(source)
         line = self.lines.index(client) if len(self.lines) > 1 else 0
         return receiver.receive(data, packet_bytes, now=now, line=line)
 
     def _is_known(self, source: tuple[Any, ...], now: float) -> bool:
         """Whether packets from there are our publisher's."""
-        if self.begin is not None:  # by hand: whoever spoke first, until it falls silent
-            return self._sender is None or self._same_line(source) or self._is_silent(now)
-        return source[:2] in self._sources or source[1] in self._ports
-
-    def _same_line(self, source: tuple[Any, ...]) -> bool:
-        return len(self.lines) > 1  # each line comes from a socket of its own
+        if self.begin is None:
+            return source[:2] in self._sources or source[1] in self._ports
+        # By hand: whoever spoke first, a socket for each line, until it falls silent.
+        if self._is_silent(now):
+            self._pinned.clear()
+        return source in self._pinned or len(self._pinned) < len(self.lines)
 
     def _is_silent(self, now: float) -> bool:
         return now - self._heard_at > self.info.receiver_timeout_s
@@ -171,7 +175,7 @@ class PacketSource:
         epoch = int.from_bytes(packet[16:24], "little")
         receiver = self.receiver
         if receiver is not None and (
-            epoch < receiver.epoch or (source != self._sender and not self._is_silent(now))
+            epoch < receiver.epoch or (source not in self._pinned and not self._is_silent(now))
         ):
             self.counters["other_epochs"] += 1
             return
@@ -179,19 +183,16 @@ class PacketSource:
         if receiver is not None:
             # All of a new epoch is ours, from its first packet on; its heartbeat proves it.
             if kind == HEARTBEAT and isinstance(_decoded(packet), PacketBeat):
-                self._sender = source
                 self.begin(epoch, 0, 0, 0)
         elif kind == HEARTBEAT:
             beat = _decoded(packet)
             if isinstance(beat, PacketBeat):
-                self._sender = source
                 at = self.begin_at
                 first, event = (beat.next, beat.next_event) if at is None else at(beat)
                 self.begin(epoch, first, event, beat.next_event)
         elif 0 < kind <= REPAIR and len(packet) > DATA_HEAD.size and self.begin_at is None:
             head = DATA_HEAD.unpack_from(packet)
             if head[1] != REPAIR and head[3] == 0:
-                self._sender = source
                 self.begin(epoch, head[6], head[7], head[7])
 
     # --- out ---

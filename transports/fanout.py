@@ -90,6 +90,10 @@ class FanoutClient:
         """Have `wait` end for this descriptor, too."""
         self._poller.register(fd, zmq.POLLIN)
 
+    def unwatch(self, fd: int) -> None:
+        """It is about to be closed."""
+        self._poller.unregister(fd)
+
     def subscribe(self, prefix: bytes) -> None:
         """Take messages that start with the prefix."""
         self._socket.setsockopt(zmq.SUBSCRIBE, prefix)

@@ -337,10 +337,10 @@ class MulticastClient:
         self._socket = _open(group, group.port, join=True)
         try:
             self._tx = _open(group, 0, join=False)
+            self._prepare(ttl)
         except BaseException:
             self._socket.close()
             raise
-        _prepare_sending(self._tx, group, ttl)
         self._drops = 0
         self._offload = _try(self._socket, SOL_UDP, UDP_GRO, 1)
         _try(self._socket, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
@@ -348,6 +348,14 @@ class MulticastClient:
         self._soon = _has(self._socket, timeout)
         self.granted_bytes = self._ask_buffer(buffer_bytes)
         self.fd = self._socket.fileno()
+
+    def _prepare(self, ttl: int | None) -> None:
+        try:
+            _prepare_sending(self._tx, self.group, ttl)
+        except OSError as error:
+            self._tx.close()
+            where = f"{self.group.host} on {self.group.interface.name}"
+            raise BindError(where, _problem(error, self.group)) from None
 
     def _ask_buffer(self, wanted: int) -> int:
         _try(self._socket, socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
