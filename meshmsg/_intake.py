@@ -245,6 +245,7 @@ class Intake:
         self._leavers = False  # a publisher has said good-bye
         self._leaving: dict[str, float] = {}  # addresses to disconnect from, when all is read
         self._full_at = 0.0  # when there was no room to read on
+        self._starved = False  # senders were told that there is none
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
         self._interface = interface
@@ -379,6 +380,9 @@ class Intake:
                 return delivery
             size = len(delivery.frame.data)
             self._ready_bytes -= size
+            if self._starved and self._ready_bytes * 2 < self._tuning.inbox_bytes_max:
+                self._starved = False
+                self._timer_due = 0.0  # there is room again: say so
             batch = self._hand_over(source, books, delivery, as_events)
             self._note_consumed(source, size)
             if batch is not None:
@@ -833,6 +837,7 @@ class Intake:
                 if source.packets is not None and source.packets.receiver is not None:
                     source.packets.receiver.hold(now=now)
                     source.packets.report(now, 0)
+                    self._starved = True
             self._timer_due = now + HOLD_S
             return
         due = NEVER
