@@ -91,8 +91,9 @@ class PacketBeat(NamedTuple):
 
     def encode(self) -> bytes:
         """The bytes on the wire."""
+        receivers = min(self.receivers, 0xFFFF)
         head = HEAD.pack(
-            PACKET_MAGIC, HEARTBEAT, self.flags, self.receivers, self.stream, self.epoch, self.next
+            PACKET_MAGIC, HEARTBEAT, self.flags, receivers, self.stream, self.epoch, self.next
         )
         return _checked(head + _BEAT.pack(self.first, self.first_event, self.next_event))
 
