@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._errors import ConfigError, TopicError
-from meshmsg._packet import DATA_HEAD, PARITY_DATA_MAX, PARITY_EXTRA_MAX
+from meshmsg._packet import DATA_HEAD, PARITY_DATA_MAX, PARITY_EXTRA_MAX, PARITY_MORE_BYTES
 from meshmsg._topics import Pattern, check_pattern
 from meshmsg._values import check_name, check_text, one_of, parse_size, parse_time, set_field
 
@@ -132,8 +132,9 @@ class Multicast:
 
     @property
     def packet_bytes(self) -> int:
-        """The largest datagram that fits the MTU."""
-        return min(self.mtu, 65_000) - (IPV6_BYTES if ":" in self.address[0] else IPV4_BYTES)
+        """The largest data packet: it fits the MTU, and so does a parity packet over it."""
+        size = min(self.mtu, 65_000) - (IPV6_BYTES if ":" in self.address[0] else IPV4_BYTES)
+        return size if self.parity is None else size - PARITY_MORE_BYTES
 
 
 _TIMES = (

@@ -57,6 +57,8 @@ PARITY_DATA_MAX = 128
 PARITY_EXTRA_MAX = 64
 #: In a parity block each packet is preceded by its length.
 LENGTH = Struct("<H")
+#: So a parity packet is longer than the longest packet that it protects, by this much.
+PARITY_MORE_BYTES = HEAD.size + _PARITY.size + LENGTH.size
 
 Range = tuple[int, int]
 
