@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format fuzz bench clean
+.PHONY: help setup tools demo test lint format fuzz bench clean
 
 help: ## show this list
 	@sed -n -e 's/^\([a-z]*\):.*## \(.*\)/\1          \2/' \
@@ -20,10 +20,14 @@ help: ## show this list
 
 setup: $(DEV) ## build .venv with meshmsg and its development tools
 
+# Never fails: tests that miss one of them say so.
+tools: setup ## install tshark, nft and ip, which some tests run (root, with apt)
+	@sh tests/install_tools.sh $(VENV)/.missing-tools
+
 demo: setup ## see meshmsg at work
 	@$(BIN)/meshmsg demo
 
-test: lint ## lint, check the types and run the tests
+test: lint tools ## lint, check the types and run the tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 lint: setup ## check style and types
