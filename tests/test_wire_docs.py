@@ -1,0 +1,137 @@
+"""What docs/wire-format.md says of multicast packets is so: bytes, tables, code and limits."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import msgspec
+import pytest
+
+from meshmsg import _packet as packet
+from meshmsg._control import MulticastInfo
+from meshmsg._frame import Frame, encode_frame
+from meshmsg.recovery.packet_receiver import JUMP_PACKETS_MAX
+from meshmsg.recovery.parity import parity_packets
+from tests.packets import code_blocks, cut_frame
+from tests.test_docs import EPOCH, WIRE_ID, dumped, page, section, tables
+
+TIME_NS = 1_700_000_000_123_456_789
+FRAME = encode_frame(
+    WIRE_ID, EPOCH, 42, "quotes.eu", [msgspec.msgpack.encode(7)], TIME_NS, raw=False
+)
+
+
+def cut(kind: int) -> list[bytes]:
+    head = {"stream": WIRE_ID, "epoch": EPOCH, "number": 17, "first": 42, "events": 1}
+    return cut_frame(FRAME, payload_bytes=64, kind=kind, **head)
+
+
+def multicast() -> str:
+    return section(page("wire-format.md"), "## Multicast packets")
+
+
+PARITY = parity_packets(WIRE_ID, EPOCH, 17, cut(packet.DATA), 1)[0]
+EXAMPLES = {
+    "data": cut(packet.DATA)[0],
+    "repair": cut(packet.REPAIR)[1],
+    "heartbeat": packet.PacketBeat(
+        WIRE_ID, EPOCH, 121, 7, 41, 5001, 3, flags=packet.ANSWERS
+    ).encode(),
+    "nack": packet.PacketRequest(packet.NACK, WIRE_ID, EPOCH, 5, [(17, 20), (40, 42)]).encode(),
+    "confirm": packet.PacketRequest(packet.CONFIRM, WIRE_ID, EPOCH, 0, [(17, 20)]).encode(),
+    "status": packet.PacketStatus(WIRE_ID, EPOCH, 120, 5, 1 << 20).encode(),
+    "parity": PARITY,
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_packet_in_the_page_is_real(name: str) -> None:
+    assert dumped(f"packet {name}") == EXAMPLES[name]
+
+
+def test_packets_in_the_page_join_to_the_frame() -> None:
+    data, repair = dumped("packet data"), dumped("packet repair")
+    frame = Frame(data[packet.DATA_HEAD.size :] + repair[packet.DATA_HEAD.size :])
+    assert (frame.first, frame.topic_at(0), frame.payload_at(0)) == (42, "quotes.eu", b"\7")
+    assert f"in a frame of {len(FRAME)} bytes" in multicast().replace("\n", " ")
+
+
+def test_parity_in_the_page_follows_from_the_code_as_it_is_described() -> None:
+    """By Lagrange's formula, which the library does not use; and back again."""
+    parity = packet.decode_packet(dumped("packet parity"))
+    assert isinstance(parity, packet.PacketParity)
+    packets = cut(packet.DATA)
+    size = 2 + max(map(len, packets))
+    blocks = [(struct.pack("<H", len(data)) + data).ljust(size, b"\0") for data in packets]
+    assert parity.block == code_blocks(blocks, [0, 1], 2)
+    assert code_blocks([blocks[1], parity.block], [1, 2], 0) == blocks[0]
+
+
+@pytest.mark.parametrize(("count", "extra"), [(1, 1), (2, 3), (16, 2), (128, 64)])
+def test_the_library_codes_as_described(count: int, extra: int) -> None:
+    packets = [bytes([number]) * (number % 5 + 1) for number in range(count)]
+    blocks = [(struct.pack("<H", len(data)) + data).ljust(7, b"\0") for data in packets]
+    longest = 2 + max(map(len, packets))
+    blocks = [block[:longest] for block in blocks]
+    for place, data in enumerate(parity_packets(WIRE_ID, EPOCH, 0, packets, extra)):
+        if place in (0, extra - 1):
+            wanted = code_blocks(blocks, range(count), count + place)
+            assert data[40:] == wanted
+
+
+# Tables ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heading", "size"),
+    [
+        ("Head", packet.HEAD.size),
+        ("Data and repair", packet.DATA_HEAD.size),
+        ("Heartbeat", len(EXAMPLES["heartbeat"])),
+        ("Status report", len(EXAMPLES["status"])),
+        ("Parity", 40),
+    ],
+)
+def test_offsets_add_up(heading: str, size: int) -> None:
+    text = section(page("wire-format.md"), f"### {heading}")
+    rows = re.findall(r"^\| (\d+) \| (\d*|`length`) \| ", text, re.MULTILINE)
+    at = 0
+    for offset, length in rows:
+        assert int(offset) == at
+        at += int(length) if length.isdecimal() else 0
+    assert at == size
+
+
+def test_kinds_are_those_of_the_codec() -> None:
+    rows = re.findall(r"^\| (\d) \| ([A-Za-z]+) \|", section(multicast(), "### Head"), re.MULTILINE)
+    names = {"confirmation": "CONFIRM"}
+    written = {names.get(name, name.upper()): int(kind) for kind, name in rows}
+    kinds = ("DATA", "REPAIR", "HEARTBEAT", "NACK", "CONFIRM", "STATUS", "PARITY")
+    assert written == {name: getattr(packet, name) for name in kinds}
+
+
+@pytest.mark.parametrize("heading", ["Heartbeat", "Status report"])
+def test_flags_are_those_of_the_codec(heading: str) -> None:
+    text = section(multicast(), f"### {heading}")
+    rows = re.findall(r"^\| (\d) \| `([A-Z]+)` \|", text, re.MULTILINE)
+    assert rows
+    for bit, name in rows:
+        assert getattr(packet, name) == int(bit)
+
+
+def test_multicast_info_is_described_field_by_field() -> None:
+    described = tables(section(page("wire-format.md"), "### `welcome`"))[2]
+    assert described == list(MulticastInfo.__struct_fields__)
+
+
+def test_bounds_are_those_of_the_code() -> None:
+    text = multicast()
+    assert packet.NUMBER_MAX == 1 << 62
+    assert f"how many ranges, 1 to {packet.RANGES_MAX};" in text
+    assert f"packets protected, 1 to {packet.PARITY_DATA_MAX}," in text
+    assert f"parity blocks that there are, 1 to {packet.PARITY_EXTRA_MAX} |" in text
+    assert f"(this implementation: {JUMP_PACKETS_MAX:,})" in text
+    limits = section(page("wire-format.md"), "## Limits")
+    assert f"| ranges in a NACK packet | {packet.RANGES_MAX} |" in limits
+    assert "| packet numbers, event numbers of multicast streams | below 2^62 |" in limits
