@@ -21,6 +21,14 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
         case msgspec.inspect.IntType():
             lowest, highest = kind.ge or 0, kind.le or (1 << 64) - 1
             return rng.choice([lowest, highest, rng.randint(lowest, highest)])
+        case msgspec.inspect.FloatType():
+            lowest = kind.ge if kind.gt is None else kind.gt + 0.001
+            highest = kind.le or 1e9
+            return rng.choice([float(lowest or 0), float(highest), rng.random() * highest or 1.0])
+        case msgspec.inspect.UnionType():
+            return sample(rng.choice(kind.types), rng)
+        case msgspec.inspect.NoneType():
+            return None
         case msgspec.inspect.LiteralType():
             return rng.choice(kind.values)
         case msgspec.inspect.BoolType():
