@@ -4,6 +4,9 @@ Tracks any number of gaps at once.  Each is asked for after `delay_s` (plus a ra
 `spread_s`, so that many receivers do not ask together), again after `retry_s` with a growing delay,
 and given up `deadline_s` after the last sign of progress.  What arrives trims its gap.
 
+Whoever asks asks for all that is about to be asked for: the random part of a delay is there to keep
+receivers apart, not the gaps of one.
+
 Progress in any gap is progress for all: the sender answers the lowest first and only so much at a
 time, so the others wait their turn.  Time in which the receiver itself did not run (a stopped
 process, a suspended laptop) does not count either: answers may lie unread.
@@ -20,6 +23,10 @@ Range = tuple[int, int]
 NEVER = float("inf")
 #: Ranges in one request; the control message takes no more.
 RANGES_MAX = 256
+#: A gap is held back for others this often, then asked for all the same: they may be lying.
+HOLDS_MAX = 4
+#: Gaps are not cut finer than this many for the sake of what others ask for.
+SPLITS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +48,21 @@ class NackTiming:
 
 
 class _Gap:
-    __slots__ = ("due", "first", "since", "stop", "tries")
+    __slots__ = ("due", "first", "holds", "since", "stop", "tries")
 
-    def __init__(self, first: int, stop: int, since: float, due: float, tries: int = 0) -> None:
+    def __init__(self, first: int, stop: int, since: float, due: float) -> None:
         self.first = first
         self.stop = stop
         self.since = since
         self.due = due
-        self.tries = tries
+        self.tries = 0
+        self.holds = 0  # since it was last asked for
+
+    def part(self, first: int, stop: int) -> _Gap:
+        """A piece of it."""
+        gap = _Gap(first, stop, self.since, self.due)
+        gap.tries, gap.holds = self.tries, self.holds
+        return gap
 
 
 def _first(gap: _Gap) -> int:
@@ -120,9 +134,9 @@ class LossDetector:
             found += high - low
             rest = []
             if gap.first < low:
-                rest.append(_Gap(gap.first, low, gap.since, gap.due, gap.tries))
+                rest.append(gap.part(gap.first, low))
             if high < gap.stop:
-                rest.append(_Gap(high, gap.stop, gap.since, gap.due, gap.tries))
+                rest.append(gap.part(high, gap.stop))
             gaps[index : index + 1] = rest
             index += len(rest)
         if found:
@@ -148,16 +162,37 @@ class LossDetector:
 
     def suppress(self, first: int, stop: int, *, now: float) -> int:
         """Somebody has asked for these already: wait as if it had been us; returns how many."""
-        timing = self._timing
+        gaps = self._gaps
         held = 0
-        for gap in self._gaps:
-            if gap.first >= stop:
-                break
-            if first < gap.stop:
-                wait = min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
-                gap.due = max(gap.due, now + self._jitter(wait))
-                held += min(stop, gap.stop) - max(first, gap.first)
+        index = max(0, bisect_right(gaps, first, key=_first) - 1)
+        while index < len(gaps) and gaps[index].first < stop:
+            gap = gaps[index]
+            low, high = max(first, gap.first), min(stop, gap.stop)
+            if low < high and gap.holds < HOLDS_MAX:
+                if len(gaps) < SPLITS_MAX:
+                    index += self._cut_out(index, low, high)
+                gap = gaps[index]
+                due = now + self._jitter(self._wait(gap))
+                if due > gap.due:
+                    gap.due = due
+                    gap.holds += 1
+                    held += high - low
+            index += 1
         return held
+
+    def _cut_out(self, index: int, low: int, high: int) -> int:
+        """Make a part of a gap one of its own; returns how many gaps it moved back by that."""
+        gap = self._gaps[index]
+        parts = [(gap.first, low), (low, high), (high, gap.stop)]
+        self._gaps[index : index + 1] = [gap.part(a, b) for a, b in parts if a < b]
+        return int(gap.first < low)
+
+    def _wait(self, gap: _Gap) -> float:
+        timing = self._timing
+        try:
+            return min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
+        except OverflowError:  # after hundreds of tries
+            return timing.retry_max_s
 
     def in_group_of(self, size: int) -> None:
         """How many receivers there are: the more, the longer the random part of a delay."""
@@ -182,6 +217,7 @@ class LossDetector:
         kept: list[_Gap] = []
         due = NEVER
         self._slept_s += max(0.0, now - self.deadline())
+        soon, ripe = self._soon(now)
         for gap in self._gaps:
             given_up = max(gap.since, self._progress_at) + self._slept_s + timing.deadline_s
             if given_up <= now:
@@ -189,14 +225,16 @@ class LossDetector:
                 self.missing -= gap.stop - gap.first
                 continue
             joins = bool(ask) and ask[-1][1] == gap.first
-            if gap.due <= now and (joins or len(ask) < ranges_max):
+            if (gap.due <= now or (gap.due <= soon and gap.since <= ripe)) and (
+                joins or len(ask) < ranges_max
+            ):
                 if joins:
                     ask[-1] = (ask[-1][0], gap.stop)
                 else:
                     ask.append((gap.first, gap.stop))
-                wait = min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
-                gap.due = now + self._jitter(wait)
+                gap.due = now + self._jitter(self._wait(gap))
                 gap.tries += 1
+                gap.holds = 0
             kept.append(gap)
             due = min(due, gap.due, given_up)
         self._gaps = kept
@@ -204,14 +242,30 @@ class LossDetector:
         self.nacks += len(ask)
         return ask, lost
 
+    def _soon(self, now: float) -> tuple[float, float]:
+        """If one gap is asked for: those due before the one time and found before the other, too.
+
+        What was found just now has to wait all the same: it may only be late.
+        """
+        timing = self._timing
+        if not timing.spread_s or not any(gap.due <= now for gap in self._gaps):
+            return now, -NEVER
+        return now + self._spread_s, now - self._slept_s - timing.delay_s
+
+    @property
+    def _spread_s(self) -> float:
+        """The longest random addition."""
+        size = self._group_size
+        return self._timing.spread_s * (1.0 if size == 1 else math.log1p(size))
+
     def _jitter(self, wait: float) -> float:
         if self._random is None or not self._timing.spread_s:
             return wait
         size = self._group_size
         if size == 1:
-            return wait + self._random.random() * self._timing.spread_s
+            return wait + self._random.random() * self._spread_s
         # Truncated exponential (as RFC 5401 has it): a few draw short waits, most long ones, so
         # that the first to ask is heard before the others would.
         shape = math.log(size) + 1.0
         drawn = math.log1p(self._random.random() * math.expm1(shape)) / shape
-        return wait + self._timing.spread_s * math.log1p(size) * drawn
+        return wait + self._spread_s * drawn

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame
@@ -47,9 +48,16 @@ SPOILED_FRAMES_MAX = 1024
 IMAGINARY_S = 0.1
 #: Packets remembered for parity.
 RECENT_MAX = 512
-#: Where the payload of a data packet starts.
+#: A sender that says for this long that it has not come as far as we have is right.
+AHEAD_S = 1.0
+#: Where the payload of a data packet starts, and the lowest bytes of its place and its number.
 _PAYLOAD = DATA_HEAD.size
+_PLACE_AT = 6
+_NUMBER_AT = 24
 _unpack_head = DATA_HEAD.unpack_from
+#: The lowest bytes of consecutive numbers.
+_COUNT = bytes(range(256)) * 2
+_RUN_MAX = 256
 
 
 class PacketReceiver:
@@ -84,9 +92,12 @@ class PacketReceiver:
         self._held_bytes_max = held_bytes_max
         self._held: dict[int, bytes] = {}
         self._lost = RangeSet()
-        self._parts: list[bytes | memoryview] = []
-        self._frame: tuple[int, int, int, int] | None = None
+        self._parts: list[memoryview] = []
+        self._frame: tuple[Any, ...] | None = None
         self._skipping = start is None  # until a frame begins
+        self._skipped_to = self.next  # what was skipped ended here
+        self._ahead_since: float | None = None
+        self._ids = (PACKET_MAGIC, stream, epoch)
         self._spoiled: dict[int, int] = {}
         self._beat: tuple[int, int] | None = None
         self._parity: ParityDecoder | None = None
@@ -97,43 +108,86 @@ class PacketReceiver:
     def receive(self, data: bytes, packet_bytes: int, *, now: float, line: int = 0) -> list[Frame]:
         """Packets came, one behind the other; returns the frames that are complete and next."""
         out: list[Frame] = []
-        view = memoryview(data)
         size = len(data)
-        ours = (PACKET_MAGIC, self.stream, self.epoch)
-        taken = refused = 0
-        for at in range(0, size, packet_bytes):
-            stop = at + packet_bytes if at + packet_bytes < size else size
+        at = taken = refused = 0
+        while at < size:
+            stop = at + packet_bytes
+            if stop > size:
+                stop = size
             if stop - at <= _PAYLOAD or data[at + 4] > REPAIR:
                 self._on_other(data[at:stop], out, now)
+                at = stop
                 continue
             head = _unpack_head(data, at)
-            if (head[0], head[4], head[5]) != ours or not head[1]:
+            number = head[6]
+            if (head[0], head[4], head[5]) != self._ids or not head[1]:
                 self.counters["strange_packets"] += 1
+            elif number == self.next == self.high and (
+                count := self._take_run(data, at, stop, packet_bytes, head, out, now)
+            ):  # the path of nearly all
+                taken += count
+                at += count * packet_bytes
                 continue
-            number, place = head[6], head[3]
-            if (
-                number == self.next == self.high
-                and place == len(self._parts)
-                and (place and head[7:] == self._frame)
-                and self._parity is None
-            ):
-                # The next packet of the frame that is being put together: the path of most.
-                self._parts.append(view[at + _PAYLOAD : stop])
-                self.next = self.high = number + 1
-                taken += 1
-                if place + 1 == head[9]:
-                    self._complete(out, now)
-                continue
-            if self._on_packet(head, view[at:stop], out, now):
+            elif number < self.next and self.started:
+                refused += 1
+            elif self._on_packet(head, data[at:stop], out, now):
                 taken += 1
             else:
                 refused += 1
-        self.counters["packets"] += taken
-        self.lines[line]["first"] += taken
-        self.lines[line]["again"] += refused
+            at = stop
+        if taken:
+            self.counters["packets"] += taken
+            self.lines[line]["first"] += taken
+            self._ahead_since = None
+        if refused:
+            self.counters["refused"] += refused
+            self.lines[line]["again"] += refused
         if self._beat is not None:
             self._look_at_beat()
         return out
+
+    def _take_run(
+        self,
+        data: bytes,
+        at: int,
+        stop: int,
+        packet_bytes: int,
+        head: tuple[Any, ...],
+        out: list[Frame],
+        now: float,
+    ) -> int:
+        """Nothing is missing, and here is what comes next: take it and what follows it.
+
+        Returns how many packets were taken; none if it is not as simple as that.
+        """
+        place, number, packets = head[3], head[6], head[9]
+        if place != len(self._parts) or not self.started or self._parity is not None:
+            return 0
+        if packets == 1 and not place:
+            self.next = self.high = number + 1
+            self._skipping = False
+            self._complete(data[at + _PAYLOAD : stop], 1, head[7:], out, now)
+            return 1
+        if place:
+            if head[7:] != self._frame:
+                return 0
+        else:
+            try:
+                check_data_head(DataHead(*head), stop - at - _PAYLOAD)
+            except ProtocolError:
+                return 0
+            self._frame = head[7:]
+            self._skipping = False
+        count = _run_length(data, at, packet_bytes, head)
+        view = memoryview(data)
+        end = at + count * packet_bytes
+        self._parts += [
+            view[one + _PAYLOAD : one + packet_bytes] for one in range(at, end, packet_bytes)
+        ]
+        self.next = self.high = number + count
+        if place + count == packets:
+            self._join(out, now)
+        return count
 
     def _on_other(self, packet: bytes, out: list[Frame], now: float) -> None:
         try:
@@ -154,10 +208,10 @@ class PacketReceiver:
                 self.counters["suppressed"] += held
 
     def _on_packet(
-        self, head: tuple[int, ...], packet: memoryview, out: list[Frame], now: float
+        self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float
     ) -> bool:
         """A data packet that is not simply the next one; returns whether it was of use."""
-        fields = DataHead(*head)  # type: ignore[arg-type]
+        fields = DataHead(*head)
         number = fields.number
         try:
             check_data_head(fields, len(packet) - _PAYLOAD)
@@ -165,23 +219,22 @@ class PacketReceiver:
             self.counters["bad_packets"] += 1
             return False
         if not self.started:
-            if fields.place:
+            if fields.place or fields.kind == REPAIR:
                 return False
             self.started = True
-            self.next = self.high = number
+            self.next = self.high = self._skipped_to = number
         if number < self.next or number in self._held:
-            self.counters["duplicates"] += 1
             return False
         if number != self.next and not self._has_room(number, len(packet)):
             return False
         if self._parity is not None:
-            self._remember(number, bytes(packet))
+            self._remember(number, packet)
         self._note(number, fields.kind, now)
         if number == self.next:
             self._append(head, packet, out, now)
             self._advance(out, now)
         else:
-            self._held[number] = bytes(packet)
+            self._held[number] = packet
             self.held_bytes += len(packet)
         return True
 
@@ -214,72 +267,84 @@ class PacketReceiver:
             packet = held.pop(self.next, None)
             if packet is not None:
                 self.held_bytes -= len(packet)
-                self._append(_unpack_head(packet), memoryview(packet), out, now)
+                self._append(_unpack_head(packet), packet, out, now)
             elif self._lost and self._lost.bounds[0] <= self.next:
                 first, stop = self._lost.pop_first()
                 self.counters["lost_packets"] += stop - max(first, self.next)
                 self.next = max(self.next, stop)
-                self._drop_frame()
+                self._skip()
             else:
                 return
 
-    def _append(
-        self, head: tuple[int, ...], packet: memoryview, out: list[Frame], now: float
-    ) -> None:
+    def _append(self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float) -> None:
         """The next packet in order: add it to its frame."""
-        number, place = head[6], head[3]
+        place, number = head[3], head[6]
         self.next = number + 1
-        if place == 0:
-            if self._parts:
-                self._misfit(number)
-            self._frame = head[7:]  # type: ignore[assignment]
-            self._skipping = False
-        elif self._skipping:
-            self.counters["orphans"] += 1
+        if self._skipping and place:
+            if number - place < self._skipped_to:
+                self.counters["orphans"] += 1  # the rest of a frame whose beginning is lost
+                self._skipped_to = self.next
+                return
+        elif place == len(self._parts) and (not place or head[7:] == self._frame):
+            if not place:
+                self._frame = head[7:]
+                self._skipping = False
+            self._parts.append(memoryview(packet)[_PAYLOAD:])
+            if place + 1 == head[9]:
+                self._join(out, now)
             return
-        elif place != len(self._parts) or head[7:] != self._frame:
-            self._misfit(number)
-            return
-        self._parts.append(packet[_PAYLOAD:])
-        if place + 1 == head[9]:
-            self._complete(out, now)
-
-    def _misfit(self, number: int) -> None:
-        """A packet of another frame stands where the next one of this frame should."""
+        # A packet of another frame stands where the next one of this frame should: one of the two
+        # is not the sender's.
         self.counters["misfits"] += 1
-        self._drop_frame()
-
-    def _drop_frame(self) -> None:
-        if self._parts:
-            self.counters["dropped_frames"] += 1
+        parts = len(self._parts)
         self._parts = []
         self._frame = None
-        self._skipping = True
+        self._ask_again(number - parts, parts + 1, now)
 
-    def _complete(self, out: list[Frame], now: float) -> None:
+    def _skip(self) -> None:
+        """What was next is lost, and with it the frame that it belonged to."""
+        if self._parts:
+            self.counters["dropped_frames"] += 1
+            self._parts = []
+        self._frame = None
+        self._skipping = True
+        self._skipped_to = self.next
+
+    def _join(self, out: list[Frame], now: float) -> None:
         parts, self._parts = self._parts, []
         expected, self._frame = self._frame, None
-        data = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        self._complete(b"".join(parts), len(parts), expected, out, now)
+
+    def _complete(
+        self,
+        data: bytes,
+        packets: int,
+        expected: tuple[Any, ...] | None,
+        out: list[Frame],
+        now: float,
+    ) -> None:
         try:
             frame = Frame(data)
             if (frame.stream, frame.epoch) != (self.stream, self.epoch):
                 raise ProtocolError("a frame of another stream")
-            if (frame.first, len(data), len(parts), frame.count) != expected:
+            if (frame.first, len(data), packets, frame.count) != expected:
                 raise ProtocolError("the frame is not what its packets said")
         except ProtocolError:
-            self._on_spoiled(self.next - len(parts), len(parts), now)
+            self.counters["spoiled_frames"] += 1
+            self._ask_again(self.next - packets, packets, now)
             return
+        if self._spoiled:
+            self._spoiled.clear()
         self.counters["frames"] += 1
         out.append(frame)
 
-    def _on_spoiled(self, first: int, packets: int, now: float) -> None:
-        """One of the packets was not the sender's: ask for all of them again."""
-        self.counters["spoiled_frames"] += 1
+    def _ask_again(self, first: int, packets: int, now: float) -> None:
+        """One of these packets was not the sender's, and nobody knows which: forget them all."""
         tries = self._spoiled.get(first, 0) + 1
         if tries > SPOILED_MAX or len(self._spoiled) >= SPOILED_FRAMES_MAX:
-            self._spoiled.pop(first, None)
+            self._spoiled.clear()
+            self._skip()
             self.counters["dropped_frames"] += 1
-            self._skipping = True
             return
         self._spoiled[first] = tries
         self.next = first
@@ -293,6 +358,10 @@ class PacketReceiver:
         self.ended = bool(beat.flags & ENDS)
         if not self.started:
             return
+        if beat.next < self.next:
+            self._look_back(beat, now)
+            return
+        self._ahead_since = None
         if beat.next > self.high:
             self._detector.add(self.high, beat.next, now=now)
             self.high = beat.next
@@ -307,17 +376,40 @@ class PacketReceiver:
         self._beat = (beat.next, beat.next_event)
         self._look_at_beat()
 
+    def _look_back(self, beat: PacketBeat, now: float) -> None:
+        """This heartbeat is late, or another one led us to where the sender has not come.
+
+        If all that the sender says and sends for a while lies behind, go back to it.
+        """
+        if self._ahead_since is None:
+            self._ahead_since = now
+        if now - self._ahead_since < AHEAD_S:
+            return
+        self.counters["set_back"] += 1
+        self._ahead_since = None
+        for first, stop in self._detector.ranges():
+            self._detector.arrived(first, stop, now=now)
+        self._held.clear()
+        self.held_bytes = 0
+        self._lost.clear()
+        self._spoiled.clear()
+        self.next = self.high = beat.next
+        self._skip()
+        self._beat = None
+
     def start_from(self, beat: PacketBeat) -> None:
         """Begin with the oldest that the sender still has."""
         if not self.started:
             self.started = True
-            self.next = self.high = beat.first
+            self.next = self.high = self._skipped_to = beat.first
 
     def _look_at_beat(self) -> None:
         assert self._beat is not None
         next_, next_event = self._beat
         if self.next >= next_:
-            self.event_next = max(self.event_next, next_event)
+            # After a frame that came whole it is known where events are, whatever anybody says.
+            if self._skipping:
+                self.event_next = max(self.event_next, next_event)
             self._beat = None
 
     def _doubt(self, next_: int, now: float) -> None:
@@ -336,7 +428,8 @@ class PacketReceiver:
             for first, stop in self._detector.ranges():
                 if stop > next_:
                     self._detector.arrived(max(first, next_), stop, now=now)
-            self.high = max(self.next, next_)
+            self._lost.remove(next_, max(next_, self.high))
+            self.high = next_
 
     def _give_up(self, ranges: Sequence[Range], now: float) -> None:
         for first, stop in ranges:
@@ -374,7 +467,7 @@ class PacketReceiver:
                 self.epoch,
             ):
                 self.counters["bad_packets"] += 1
-            elif self._on_packet(head, memoryview(packet), out, now):
+            elif self._on_packet(head, packet, out, now):
                 self.counters["computed"] += 1
 
     # --- time ---
@@ -416,3 +509,36 @@ class PacketReceiver:
     def is_behind(self) -> bool:
         """Whether something is missing, or held behind what is."""
         return bool(self._detector.missing or self._held or self._beat)
+
+
+def _run_length(data: bytes, at: int, packet_bytes: int, head: tuple[Any, ...]) -> int:
+    """How many packets from `at` on follow each other in one frame.
+
+    The last is looked at, and of those between the lowest bytes of place and number, all at once:
+    order is certain then.  Whether they are the sender's only the frame's checksum can tell.
+    """
+    place, number, packets = head[3], head[6], head[9]
+    count: int = min(packets - place, -(-(len(data) - at) // packet_bytes), _RUN_MAX)
+    if count == 1:
+        return 1
+    last = at + (count - 1) * packet_bytes
+    if len(data) - last <= _PAYLOAD:
+        return 1
+    other = _unpack_head(data, last)
+    if (
+        other[0] != head[0]
+        or not 0 < other[1] <= REPAIR
+        or other[3] != place + count - 1
+        or other[4:6] != head[4:6]
+        or other[6] != number + count - 1
+        or other[7:] != head[7:]
+        or data[at + _PLACE_AT : last : packet_bytes] != _count(place, count - 1)
+        or data[at + _NUMBER_AT : last : packet_bytes] != _count(number, count - 1)
+    ):
+        return 1
+    return count
+
+
+def _count(start: int, count: int) -> bytes:
+    low = start & 0xFF
+    return _COUNT[low : low + count]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from itertools import islice
 
 from meshmsg._packet import (
     ANSWERS,
@@ -20,6 +21,7 @@ from meshmsg._packet import (
     ENDS,
     LEAVES,
     NACK,
+    PARITY_OVERHEAD,
     RANGES_MAX,
     REPAIR,
     PacketBeat,
@@ -83,9 +85,9 @@ class PacketSender:
         self.stream = stream
         self.epoch = epoch
         self.policy = policy
-        self.store = PacketStore(
-            stream, epoch, policy.packet_bytes, policy.buffer_bytes, policy.buffer_age_s
-        )
+        # A parity packet says more than the packets it protects, and must fit the path, too.
+        size = policy.packet_bytes - (PARITY_OVERHEAD if policy.parity else 0)
+        self.store = PacketStore(stream, epoch, size, policy.buffer_bytes, policy.buffer_age_s)
         self.sent = 0  #: packets before this number were sent
         self.counters: Counter[str] = Counter()
         self._ended = False
@@ -93,12 +95,17 @@ class PacketSender:
         self._pace = TokenBucket(policy.rate if policy.flow == "rate" else None)
         self._repair_pace = TokenBucket(policy.repair_rate)
         self._receivers: dict[int, _Receiver] = {}
+        self._look_at = NEVER  # nobody can be found silent before
         self._limit = NEVER  # packets before this number may be sent
         self._repairs = RangeSet()
         self._lingering = (RangeSet(), RangeSet())  # repaired in this span of time, and before
         self._linger_until = 0.0
-        self._confirm = False
-        self._answer = False
+        self._confirm_due = NEVER
+        self._confirmed_at = -NEVER
+        self._answer_due = NEVER
+        self._answered_at = -NEVER
+        self._group: list[bytes] = []  # sent, and not yet protected by parity
+        self._group_first = 0
         self._askers: OrderedDict[object, TokenBucket] = OrderedDict()
         self._beat_due = NEVER
         self._beat_wait_s = policy.heartbeat_min_s
@@ -117,16 +124,21 @@ class PacketSender:
             self._take_live(bursts, now)
         if self._repairs:
             self._take_repairs(bursts, now)
-        if self._confirm:
-            self._confirm = False
-            ranges = list(self._repairs)[:RANGES_MAX]
-            if ranges:
-                self.counters["confirms"] += 1
-                packet = PacketRequest(CONFIRM, self.stream, self.epoch, 0, ranges).encode()
-                bursts.append((packet, len(packet)))
-        if now >= self._beat_due or self._answer:
+        if now >= self._confirm_due:
+            self._take_confirm(bursts, now)
+        if now >= self._beat_due or now >= self._answer_due:
             bursts.append(self._beat(now))
         return bursts
+
+    def _take_confirm(self, bursts: list[Burst], now: float) -> None:
+        """What was asked for and has to wait: nobody need ask for it again."""
+        self._confirm_due = NEVER
+        ranges = list(islice(self._repairs, RANGES_MAX))
+        if ranges:
+            self._confirmed_at = now
+            self.counters["confirms"] += 1
+            packet = PacketRequest(CONFIRM, self.stream, self.epoch, 0, ranges).encode()
+            bursts.append((packet, len(packet)))
 
     def _take_live(self, bursts: list[Burst], now: float) -> None:
         store, before = self.store, self.sent
@@ -139,61 +151,96 @@ class PacketSender:
                 self.sent = store.first
                 continue
             lo = self.sent - frame.first
-            hi = min(frame.packets, lo + self._packets_max, self._limit - frame.first)
-            hi = int(hi)
+            hi = int(min(frame.packets, lo + self._packets_max, self._limit - frame.first))
             data = store.cut(frame, lo, hi, DATA)
             self._pace.spend(len(data), now=now)
             bursts.append((data, store.packet_bytes))
-            self.sent = frame.first + hi
             self.counters["packets"] += hi - lo
             self.counters["bytes"] += len(data)
             if self.policy.parity is not None:
-                self._add_parity(bursts, frame.first + lo, data, now)
+                self._protect(bursts, data, now)
+            self.sent = frame.first + hi
+        if self._group:
+            self._add_parity(bursts, now)
         if self.sent > before:
             self._beat_wait_s = self.policy.heartbeat_min_s
             self._beat_due = now + self._beat_wait_s
 
-    def _add_parity(self, bursts: list[Burst], first: int, data: bytes, now: float) -> None:
+    def _protect(self, bursts: list[Burst], data: bytes, now: float) -> None:
+        """Put packets that were sent into the group; a full one is closed."""
         assert self.policy.parity is not None
-        count, extra = self.policy.parity
-        size = self.store.packet_bytes
-        packets = [data[at : at + size] for at in range(0, len(data), size)]
-        for at in range(0, len(packets), count):
-            group = packets[at : at + count]
-            for parity in parity_packets(self.stream, self.epoch, first + at, group, extra):
-                self._pace.spend(len(parity), now=now)
-                bursts.append((parity, len(parity)))
-                self.counters["parity_packets"] += 1
+        size, count = self.store.packet_bytes, self.policy.parity[0]
+        if self._group and self._group_first + len(self._group) != self.sent:
+            self._add_parity(bursts, now)  # something in between was dropped unsent
+        for number, at in enumerate(range(0, len(data), size), start=self.sent):
+            if not self._group:
+                self._group_first = number
+            self._group.append(data[at : at + size])
+            if len(self._group) == count:
+                self._add_parity(bursts, now)
+
+    def _add_parity(self, bursts: list[Burst], now: float) -> None:
+        assert self.policy.parity is not None
+        group, self._group = self._group, []
+        extra = self.policy.parity[1]
+        for parity in parity_packets(self.stream, self.epoch, self._group_first, group, extra):
+            self._pace.spend(len(parity), now=now)
+            bursts.append((parity, len(parity)))
+            self.counters["parity_packets"] += 1
 
     def _take_repairs(self, bursts: list[Burst], now: float) -> None:
-        room = len(bursts) + TURN_BURSTS_MAX
-        while self._repairs and len(bursts) < room:
-            if self._repair_pace.ready_at(now=now) > now:
-                return
-            first, stop = self._repairs.bounds[0], next(iter(self._repairs))[1]
-            frame = self.store.find(first)
+        """The lowest first.  Full packets go together in a burst, which a short one ends."""
+        store, repairs = self.store, self._repairs
+        size = store.packet_bytes
+        parts: list[bytes] = []
+        packets = taken = 0
+        while repairs and taken < TURN_BURSTS_MAX and self._repair_pace.ready_at(now=now) <= now:
+            first, stop = next(iter(repairs))
+            frame = store.find(first)
             if frame is None:  # it fell out of the buffer while it waited
-                self._repairs.remove(first, min(stop, max(first + 1, self.store.first)))
-                self._answer = True
+                repairs.remove(first, min(stop, max(first + 1, store.first)))
+                self._answer(now)
                 continue
-            stop = min(stop, frame.first + frame.packets, first + self._packets_max)
-            bursts.append(self._repair(frame, first, stop, now))
-            self._repairs.remove(first, stop)
+            stop = min(stop, frame.first + frame.packets, first + self._packets_max - packets)
+            data = self._repair(frame, first, stop, now)
+            repairs.remove(first, stop)
+            parts.append(data)
+            packets += stop - first
+            if packets == self._packets_max or len(data) % size:
+                bursts.append((b"".join(parts), size))
+                parts, packets = [], 0
+                taken += 1
+        if parts:
+            bursts.append((b"".join(parts), size))
 
-    def _repair(self, frame: StoredFrame, first: int, stop: int, now: float) -> Burst:
+    def _repair(self, frame: StoredFrame, first: int, stop: int, now: float) -> bytes:
         data = self.store.cut(frame, first - frame.first, stop - frame.first, REPAIR)
         self._repair_pace.spend(len(data), now=now)
-        if now >= self._linger_until:
-            fresh = now - self._linger_until < self.policy.linger_s
-            self._lingering = (RangeSet(), self._lingering[0] if fresh else RangeSet())
-            self._linger_until = now + self.policy.linger_s
+        self._turn_linger(now)
         self._lingering[0].add(first, stop)
         self.counters["repairs"] += stop - first
-        return data, self.store.packet_bytes
+        return data
+
+    def _turn_linger(self, now: float) -> None:
+        """Forget what was repaired longer ago than one to two times the linger."""
+        if now >= self._linger_until:
+            over = now - self._linger_until >= self.policy.linger_s
+            self._lingering = (RangeSet(), RangeSet() if over else self._lingering[0])
+            self._linger_until = now + self.policy.linger_s
+
+    def _answer(self, now: float) -> None:
+        """Somebody asked for what is not there: a heartbeat says what is, but not one for each."""
+        if self._answer_due == NEVER:
+            self._answer_due = max(now, self._answered_at + self.policy.linger_s)
 
     def _beat(self, now: float) -> Burst:
-        flags = (ENDS if self._ended else 0) | (ANSWERS if self._answer else 0)
-        self._answer = False
+        flags = 0
+        if self._ended and self.sent == self.store.next:
+            flags |= ENDS
+        if now >= self._answer_due:
+            flags |= ANSWERS
+            self._answer_due = NEVER
+            self._answered_at = now
         if now >= self._beat_due:
             self._beat_wait_s = min(self._beat_wait_s * 2, self.policy.heartbeat_max_s)
             self._beat_due = now + self._beat_wait_s
@@ -230,25 +277,27 @@ class PacketSender:
     def _on_asked(self, first: int, stop: int, now: float) -> None:
         low, high = max(first, self.store.first), min(stop, self.sent)
         if low != first or high != stop:
-            self._answer = True  # a heartbeat says what there is
+            self._answer(now)
         if low >= high:
             return
         self.counters["asked_packets"] += high - low
-        lingering = self._lingering if now < self._linger_until + self.policy.linger_s else ()
+        self._turn_linger(now)
         wanted = RangeSet([(low, high)])
-        for repaired in lingering:
-            for a, b in repaired.overlap(low, high):
+        for done in self._lingering:
+            for a, b in done.overlap(low, high):
                 wanted.remove(a, b)
         for a, b in self._repairs.overlap(low, high):
             wanted.remove(a, b)
-            self._confirm = True
+            # Whoever asked did not hear that it waits.
+            due = max(now, self._confirmed_at + self.policy.linger_s)
+            self._confirm_due = min(self._confirm_due, due)
         self.counters["suppressed"] += high - low - wanted.count
         for a, b in wanted:
             if len(self._repairs) >= REPAIR_RANGES_MAX:
                 self.counters["repairs_full"] += 1
                 return
             self._repairs.add(a, b)
-            self._confirm = True
+            self._confirm_due = now
 
     def _may_ask(self, source: object, now: float) -> bool:
         bucket = self._askers.get(source)
@@ -277,16 +326,20 @@ class PacketSender:
                 return
             receiver = self._receivers[status.receiver] = _Receiver(0, 0, now)
         receiver.seen_at = now
-        receiver.next = max(receiver.next, status.next)
-        receiver.limit = status.next + status.window_bytes // self.policy.packet_bytes
-        self._settle()
+        self._look_at = min(self._look_at, now + self.policy.receiver_timeout_s)
+        if status.next >= receiver.next:  # not overtaken by a later one
+            receiver.next = status.next
+            self._settle(receiver, status.next + status.window_bytes // self.policy.packet_bytes)
 
     def admit(self, receiver: int, window_bytes: int, *, now: float) -> int:
         """A receiver is known before its first report; returns the packet it starts with."""
-        if receiver not in self._receivers and len(self._receivers) < RECEIVERS_MAX:
+        if receiver in self._receivers or len(self._receivers) < RECEIVERS_MAX:
             limit = self.store.next + window_bytes // self.policy.packet_bytes
             self._receivers[receiver] = _Receiver(self.store.next, limit, now)
+            self._look_at = min(self._look_at, now + self.policy.receiver_timeout_s)
             self._settle()
+        else:
+            self.counters["receivers_full"] += 1
         if self._beat_due == NEVER:
             self._beat_due = now + self._beat_wait_s
         return self.store.next
@@ -304,7 +357,12 @@ class PacketSender:
         if self._receivers.pop(receiver, None) is not None:
             self._settle()
 
-    def _settle(self) -> None:
+    def _settle(self, changed: _Receiver | None = None, limit: int = 0) -> None:
+        """Find the lowest limit; only one that held it can raise it."""
+        if changed is not None:
+            before, changed.limit = changed.limit, limit
+            if min(before, limit) > self._limit:
+                return
         if self.policy.flow == "slowest":
             self._limit = min((r.limit for r in self._receivers.values()), default=NEVER)
 
@@ -312,25 +370,34 @@ class PacketSender:
 
     def deadline(self, *, now: float) -> float:
         """When `take` may have something."""
-        due = self._beat_due
-        if self._answer or self._confirm:
-            return now
-        if self.sent < self.store.next and self.sent < self._limit:
-            due = min(due, self._pace.ready_at(now=now))
+        due = min(self._beat_due, self._answer_due, self._confirm_due)
+        if self.sent < self.store.next:
+            if self.sent < self._limit:
+                due = min(due, self._pace.ready_at(now=now))
+            else:
+                due = min(due, self._look_at)
         if self._repairs:
             due = min(due, self._repair_pace.ready_at(now=now))
         return due
 
     def on_deadline(self, *, now: float) -> None:
         """Forget receivers that fell silent, and frames that are too old."""
-        limit = now - self.policy.receiver_timeout_s
-        silent = [key for key, receiver in self._receivers.items() if receiver.seen_at < limit]
+        if now >= self._look_at:
+            self._forget_silent(now)
+        self._trim(now)
+
+    def _forget_silent(self, now: float) -> None:
+        timeout_s = self.policy.receiver_timeout_s
+        silent = [
+            key for key, receiver in self._receivers.items() if receiver.seen_at + timeout_s <= now
+        ]
         for key in silent:
             del self._receivers[key]
             self.counters["silent_receivers"] += 1
+        oldest = min((r.seen_at for r in self._receivers.values()), default=NEVER)
+        self._look_at = oldest + timeout_s
         if silent:
             self._settle()
-        self._trim(now)
 
     def _trim(self, now: float) -> None:
         keep_from = self.sent if self.policy.hold else self.store.next
@@ -340,6 +407,7 @@ class PacketSender:
         """Nothing more will be added: the next heartbeat says so."""
         self._ended = True
         self._beat_due = now
+        self._beat_wait_s = self.policy.heartbeat_min_s
 
     # --- state ---
 

@@ -7,10 +7,18 @@ cuts packets out of them when they are sent, live or again.  Bounded by bytes an
 from __future__ import annotations
 
 from bisect import bisect_right
+from struct import Struct
 
-from meshmsg._packet import DATA_HEAD, PACKET_MAGIC
+from meshmsg._packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR
 
 Data = bytes
+
+#: `DATA_HEAD` in pieces: magic, kind and flags; the place; stream and epoch; the number; the frame.
+_HEAD_PARTS = Struct("<6sH16sQ16s")
+_FRONTS = {kind: PACKET_MAGIC + bytes((kind, 0)) for kind in (DATA, REPAIR)}
+_IDS_PART = Struct("<QQ")
+_FRAME_PART = Struct("<QIHH")
+assert _HEAD_PARTS.size == DATA_HEAD.size
 
 
 class StoredFrame:
@@ -35,11 +43,10 @@ class PacketStore:
     __slots__ = (
         "_age_s",
         "_bytes_max",
-        "_epoch",
         "_firsts",
         "_frames",
         "_head",
-        "_stream",
+        "_ids",
         "bytes",
         "next",
         "next_event",
@@ -50,8 +57,7 @@ class PacketStore:
     def __init__(
         self, stream: int, epoch: int, packet_bytes: int, bytes_max: int, age_s: float
     ) -> None:
-        self._stream = stream
-        self._epoch = epoch
+        self._ids = _IDS_PART.pack(stream, epoch)
         self.packet_bytes = packet_bytes
         self.payload_bytes = packet_bytes - DATA_HEAD.size
         self._bytes_max = bytes_max
@@ -112,26 +118,18 @@ class PacketStore:
 
     def cut(self, frame: StoredFrame, lo: int, hi: int, kind: int) -> bytes:
         """Packets `lo` to `hi` of a frame, one behind the other, each of `packet_bytes`."""
+        # What differs from packet to packet is packed; the rest is packed once.
+        pack, front, middle = _HEAD_PARTS.pack, _FRONTS[kind], self._ids
+        rest = _FRAME_PART.pack(frame.first_event, len(frame.data), frame.packets, frame.events)
+        first, size = frame.first, self.payload_bytes
+        if frame.packets == 1:
+            return pack(front, 0, middle, first, rest) + frame.data
         view = memoryview(frame.data)
-        size, pack = self.payload_bytes, DATA_HEAD.pack
-        stream, epoch, first, total = self._stream, self._epoch, frame.first, len(frame.data)
-        first_event, packets, events = frame.first_event, frame.packets, frame.events
         parts: list[bytes | memoryview] = []
+        put = parts.append
+        at = lo * size
         for place in range(lo, hi):
-            parts.append(
-                pack(
-                    PACKET_MAGIC,
-                    kind,
-                    0,
-                    place,
-                    stream,
-                    epoch,
-                    first + place,
-                    first_event,
-                    total,
-                    packets,
-                    events,
-                )
-            )
-            parts.append(view[place * size : (place + 1) * size])
+            put(pack(front, place, middle, first + place, rest))
+            put(view[at : at + size])
+            at += size
         return b"".join(parts)
