@@ -106,7 +106,7 @@ class PacketRequest(NamedTuple):
     kind: int  # NACK or CONFIRM
     stream: int
     epoch: int
-    asker: int  # the receiver's id; 0 in a confirmation
+    asker: int  # the receiver's id; in a confirmation how many receivers the sender knows of
     ranges: Sequence[Range]
 
     def encode(self) -> bytes:

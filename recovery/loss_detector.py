@@ -23,8 +23,8 @@ Range = tuple[int, int]
 NEVER = float("inf")
 #: Ranges in one request; the control message takes no more.
 RANGES_MAX = 256
-#: A gap is held back for others this often, then asked for all the same: they may be lying.
-HOLDS_MAX = 4
+#: A gap is held back for others for this part of the deadline: they may be lying.
+HOLD_SHARE = 0.25
 #: Gaps are not cut finer than this many for the sake of what others ask for.
 SPLITS_MAX = 4096
 
@@ -48,21 +48,21 @@ class NackTiming:
 
 
 class _Gap:
-    __slots__ = ("due", "first", "holds", "since", "stop", "tries")
+    __slots__ = ("asked_at", "due", "first", "since", "stop", "tries")
 
-    def __init__(self, first: int, stop: int, since: float, due: float) -> None:
+    def __init__(
+        self, first: int, stop: int, since: float, due: float, asked_at: float, tries: int = 0
+    ) -> None:
         self.first = first
         self.stop = stop
         self.since = since
         self.due = due
-        self.tries = 0
-        self.holds = 0  # since it was last asked for
+        self.asked_at = asked_at  # or found
+        self.tries = tries
 
     def part(self, first: int, stop: int) -> _Gap:
         """A piece of it."""
-        gap = _Gap(first, stop, self.since, self.due)
-        gap.tries, gap.holds = self.tries, self.holds
-        return gap
+        return _Gap(first, stop, self.since, self.due, self.asked_at, self.tries)
 
 
 def _first(gap: _Gap) -> int:
@@ -110,7 +110,7 @@ class LossDetector:
     def add(self, first: int, stop: int, *, now: float) -> None:
         """Events `first` to `stop` are missing; they must not be in a gap already."""
         due = now + self._jitter(self._timing.delay_s)
-        gap = _Gap(first, stop, now - self._slept_s, due)
+        gap = _Gap(first, stop, now - self._slept_s, due, now)
         if not self._gaps:
             self._due = NEVER  # of a gap that is closed
         if not self._gaps or self._gaps[-1].stop <= first:
@@ -164,18 +164,18 @@ class LossDetector:
         """Somebody has asked for these already: wait as if it had been us; returns how many."""
         gaps = self._gaps
         held = 0
+        asked_since = now - self._timing.deadline_s * HOLD_SHARE
         index = max(0, bisect_right(gaps, first, key=_first) - 1)
         while index < len(gaps) and gaps[index].first < stop:
             gap = gaps[index]
             low, high = max(first, gap.first), min(stop, gap.stop)
-            if low < high and gap.holds < HOLDS_MAX:
+            if low < high and gap.asked_at >= asked_since:
                 if len(gaps) < SPLITS_MAX:
                     index += self._cut_out(index, low, high)
                 gap = gaps[index]
                 due = now + self._jitter(self._wait(gap))
                 if due > gap.due:
                     gap.due = due
-                    gap.holds += 1
                     held += high - low
             index += 1
         return held
@@ -234,7 +234,7 @@ class LossDetector:
                     ask.append((gap.first, gap.stop))
                 gap.due = now + self._jitter(self._wait(gap))
                 gap.tries += 1
-                gap.holds = 0
+                gap.asked_at = now
             kept.append(gap)
             due = min(due, gap.due, given_up)
         self._gaps = kept

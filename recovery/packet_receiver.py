@@ -17,6 +17,7 @@ from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame
 from meshmsg._packet import (
     ANSWERS,
+    CONFIRM,
     DATA,
     DATA_HEAD,
     ENDS,
@@ -41,6 +42,8 @@ Range = tuple[int, int]
 JUMP_PACKETS_MAX = 1 << 22
 #: Gaps at once; a sender of nonsense could make one of every second packet.
 GAPS_MAX = 16_384
+#: Receivers there may be, until the sender says how many there are.
+GROUP_UNKNOWN = 10
 #: A frame that does not prove itself is asked for again this often.
 SPOILED_MAX = 3
 SPOILED_FRAMES_MAX = 1024
@@ -89,6 +92,7 @@ class PacketReceiver:
         #: For each line: packets that it brought `first`, and those that it brought in vain.
         self.lines = [Counter[str]() for _ in range(lines)]
         self._detector = LossDetector(timing, rng)
+        self._detector.in_group_of(GROUP_UNKNOWN)
         self._held_bytes_max = held_bytes_max
         self._held: dict[int, bytes] = {}
         self._lost = RangeSet()
@@ -203,6 +207,8 @@ class PacketReceiver:
             self._on_parity(message, out, now)
         elif isinstance(message, PacketRequest):
             # Confirmed by the sender, or asked for by another receiver: no need to ask, too.
+            if message.kind == CONFIRM and message.asker:
+                self._detector.in_group_of(min(message.asker, 0xFFFF))
             for first, stop in message.ranges:
                 held = self._detector.suppress(first, stop, now=now)
                 self.counters["suppressed"] += held

@@ -47,6 +47,8 @@ REPAIR_RANGES_MAX = 4096
 REQUESTS_BURST = 200
 REQUESTS_PER_S = 1000.0
 ASKERS_MAX = 1024
+#: Two confirmations are this part of a linger apart.
+CONFIRM_SHARE = 0.2
 #: Bursts given at once, so that repairs, heartbeats and the caller get their turn.
 TURN_BURSTS_MAX = 32
 
@@ -100,6 +102,8 @@ class PacketSender:
         self._repairs = RangeSet()
         self._lingering = (RangeSet(), RangeSet())  # repaired in this span of time, and before
         self._linger_until = 0.0
+        self._repaired: list[Range] = []  # by this `take`
+        self._unconfirmed = RangeSet()  # asked for, and nobody was told that we heard it
         self._confirm_due = NEVER
         self._confirmed_at = -NEVER
         self._answer_due = NEVER
@@ -108,6 +112,7 @@ class PacketSender:
         self._group_first = 0
         self._askers: OrderedDict[object, TokenBucket] = OrderedDict()
         self._beat_due = NEVER
+        self._beat_by = NEVER  # but not later, however much data there is
         self._beat_wait_s = policy.heartbeat_min_s
 
     # --- frames in, bursts out ---
@@ -122,6 +127,7 @@ class PacketSender:
         bursts: list[Burst] = []
         if self.sent < self.store.next:
             self._take_live(bursts, now)
+        self._repaired.clear()
         if self._repairs:
             self._take_repairs(bursts, now)
         if now >= self._confirm_due:
@@ -131,13 +137,17 @@ class PacketSender:
         return bursts
 
     def _take_confirm(self, bursts: list[Burst], now: float) -> None:
-        """What was asked for and has to wait: nobody need ask for it again."""
+        """What was asked for and is not in these bursts: nobody need ask for it again."""
         self._confirm_due = NEVER
-        ranges = list(islice(self._repairs, RANGES_MAX))
+        for first, stop in self._repaired:
+            self._unconfirmed.remove(first, stop)
+        ranges = list(islice(self._unconfirmed, RANGES_MAX))
+        self._unconfirmed.clear()
         if ranges:
             self._confirmed_at = now
             self.counters["confirms"] += 1
-            packet = PacketRequest(CONFIRM, self.stream, self.epoch, 0, ranges).encode()
+            size = len(self._receivers)
+            packet = PacketRequest(CONFIRM, self.stream, self.epoch, size, ranges).encode()
             bursts.append((packet, len(packet)))
 
     def _take_live(self, bursts: list[Burst], now: float) -> None:
@@ -146,10 +156,7 @@ class PacketSender:
             if self.sent >= self._limit or self._pace.ready_at(now=now) > now:
                 break
             frame = store.find(self.sent)
-            if frame is None:  # dropped before it was sent: receivers will find out
-                self.counters["unsent_packets"] += store.first - self.sent
-                self.sent = store.first
-                continue
+            assert frame is not None
             lo = self.sent - frame.first
             hi = int(min(frame.packets, lo + self._packets_max, self._limit - frame.first))
             data = store.cut(frame, lo, hi, DATA)
@@ -164,7 +171,7 @@ class PacketSender:
             self._add_parity(bursts, now)
         if self.sent > before:
             self._beat_wait_s = self.policy.heartbeat_min_s
-            self._beat_due = now + self._beat_wait_s
+            self._beat_due = min(now + self._beat_wait_s, self._beat_by)
 
     def _protect(self, bursts: list[Burst], data: bytes, now: float) -> None:
         """Put packets that were sent into the group; a full one is closed."""
@@ -218,6 +225,7 @@ class PacketSender:
         self._repair_pace.spend(len(data), now=now)
         self._turn_linger(now)
         self._lingering[0].add(first, stop)
+        self._repaired.append((first, stop))
         self.counters["repairs"] += stop - first
         return data
 
@@ -244,6 +252,7 @@ class PacketSender:
         if now >= self._beat_due:
             self._beat_wait_s = min(self._beat_wait_s * 2, self.policy.heartbeat_max_s)
             self._beat_due = now + self._beat_wait_s
+        self._beat_by = now + self.policy.heartbeat_max_s
         self.counters["heartbeats"] += 1
         # What is not sent yet is no receiver's business.
         store, sent, next_event = self.store, self.sent, self.sent_events
@@ -251,8 +260,8 @@ class PacketSender:
             self.stream,
             self.epoch,
             sent,
-            min(store.first, sent),
-            min(store.first_event, next_event),
+            store.first,
+            store.first_event,
             next_event,
             min(len(self._receivers), 0xFFFF),
             flags,
@@ -283,21 +292,27 @@ class PacketSender:
         self.counters["asked_packets"] += high - low
         self._turn_linger(now)
         wanted = RangeSet([(low, high)])
-        for done in self._lingering:
-            for a, b in done.overlap(low, high):
+        for known in (*self._lingering, self._repairs):
+            for a, b in known.overlap(low, high):
                 wanted.remove(a, b)
-        for a, b in self._repairs.overlap(low, high):
-            wanted.remove(a, b)
-            # Whoever asked did not hear that it waits.
-            due = max(now, self._confirmed_at + self.policy.linger_s)
-            self._confirm_due = min(self._confirm_due, due)
+                self._confirm(a, b, now)
         self.counters["suppressed"] += high - low - wanted.count
         for a, b in wanted:
             if len(self._repairs) >= REPAIR_RANGES_MAX:
                 self.counters["repairs_full"] += 1
                 return
             self._repairs.add(a, b)
-            self._confirm_due = now
+            self._confirm(a, b, now)
+
+    def _confirm(self, first: int, stop: int, now: float) -> None:
+        """Tell that this was heard: the repair has to wait, or may have been lost for many.
+
+        Without it, everybody asks for what they all missed twice.
+        """
+        if len(self._unconfirmed) < RANGES_MAX:
+            self._unconfirmed.add(first, stop)
+        if self._confirm_due == NEVER:
+            self._confirm_due = max(now, self._confirmed_at + self.policy.linger_s * CONFIRM_SHARE)
 
     def _may_ask(self, source: object, now: float) -> bool:
         bucket = self._askers.get(source)
@@ -340,8 +355,9 @@ class PacketSender:
             self._settle()
         else:
             self.counters["receivers_full"] += 1
-        if self._beat_due == NEVER:
-            self._beat_due = now + self._beat_wait_s
+        # It hears soon how many they are, and they hear of it.
+        self._beat_by = min(self._beat_by, now + self.policy.heartbeat_min_s)
+        self._beat_due = min(self._beat_due, self._beat_by)
         return self.store.next
 
     def open(self, *, now: float) -> None:
@@ -402,6 +418,9 @@ class PacketSender:
     def _trim(self, now: float) -> None:
         keep_from = self.sent if self.policy.hold else self.store.next
         self.store.trim(now=now, keep_from=keep_from)
+        if self.sent < self.store.first:  # dropped before it was sent: receivers will find out
+            self.counters["unsent_packets"] += self.store.first - self.sent
+            self.sent = self.store.first
 
     def end(self, *, now: float) -> None:
         """Nothing more will be added: the next heartbeat says so."""
