@@ -12,11 +12,11 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test lint format fuzz bench clean
+.PHONY: help setup tools demo test lint format fuzz simulate bench clean
 
 help: ## show this list
 	@sed -n -e 's/^\([a-z]*\):.*## \(.*\)/\1          \2/' \
-		-e 's/^\([a-z ]\{8\}\) */  make \1/p' Makefile
+		-e 's/^\([a-z ]\{9\}\) */  make \1/p' Makefile
 
 setup: $(DEV) ## build .venv with meshmsg and its development tools
 
@@ -42,6 +42,10 @@ format: setup ## rewrite the code in the project's style
 fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
 		$(BIN)/python -m pytest tests/long -m slow --timeout 3600 $(PYTEST_FLAGS)
+
+simulate: setup ## try the multicast cores in random worlds (SEEDS=10000 START=0)
+	$(BIN)/python -m tests.recovery.simulation.multicast.run \
+		--seeds $${SEEDS:-10000} --start $${START:-0}
 
 bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/run.py

@@ -289,7 +289,6 @@ class PacketReceiver:
         if self._skipping and place:
             if number - place < self._skipped_to:
                 self.counters["orphans"] += 1  # the rest of a frame whose beginning is lost
-                self._skipped_to = self.next
                 return
         elif place == len(self._parts) and (not place or head[7:] == self._frame):
             if not place:
@@ -462,16 +461,11 @@ class PacketReceiver:
         self.counters["parity_packets"] += 1
         if self._parity is None or parity.first + parity.packets <= self.next:
             return
-        for packet in self._parity.on_parity(parity, self._recent):
+        for number, packet in self._parity.on_parity(parity, self._recent):
             if len(packet) <= _PAYLOAD:
                 continue
             head = _unpack_head(packet)
-            if (head[0], head[1], head[4], head[5]) != (
-                PACKET_MAGIC,
-                DATA,
-                self.stream,
-                self.epoch,
-            ):
+            if (head[0], head[4], head[5]) != self._ids or (head[1], head[6]) != (DATA, number):
                 self.counters["bad_packets"] += 1
             elif self._on_packet(head, packet, out, now):
                 self.counters["computed"] += 1

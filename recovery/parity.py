@@ -15,8 +15,10 @@ from typing import Any
 from meshmsg._errors import ConfigError
 from meshmsg._packet import LENGTH, PacketParity
 
-#: Groups that a receiver remembers parity packets of.
-GROUPS_MAX = 64
+#: Parity packets that a receiver remembers.
+BLOCKS_MAX = 256
+
+Numbered = tuple[int, bytes]
 
 
 def check_parity_library() -> None:
@@ -61,23 +63,25 @@ def parity_packets(
 class ParityDecoder:
     """Remembers parity packets and gives back what is lost, once enough is there."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_blocks", "_groups")
 
     def __init__(self) -> None:
         self._groups: OrderedDict[int, dict[int, PacketParity]] = OrderedDict()
+        self._blocks = 0
 
-    def on_parity(self, parity: PacketParity, have: Mapping[int, bytes]) -> list[bytes]:
+    def on_parity(self, parity: PacketParity, have: Mapping[int, bytes]) -> list[Numbered]:
         """A parity packet came; returns the packets that can be computed with what we `have`."""
         group = self._groups.get(parity.first)
         if group is None:
             group = self._groups[parity.first] = {}
-            while len(self._groups) > GROUPS_MAX:
-                self._groups.popitem(last=False)
         known = next(iter(group.values()), parity)
         shape = (parity.packets, parity.extra, len(parity.block))
         if shape != (known.packets, known.extra, len(known.block)):
             return []  # not of one group, whatever it says
+        self._blocks += parity.place not in group
         group[parity.place] = parity
+        while self._blocks > BLOCKS_MAX:
+            self._blocks -= len(self._groups.popitem(last=False)[1])
         numbers = range(parity.first, parity.first + parity.packets)
         missing = [number for number in numbers if number not in have]
         if not missing or len(missing) > len(group):
@@ -90,7 +94,7 @@ class ParityDecoder:
         group: Mapping[int, PacketParity],
         missing: list[int],
         have: Mapping[int, bytes],
-    ) -> list[bytes]:
+    ) -> list[Numbered]:
         size = len(parity.block)
         blocks: list[bytes] = []
         places: list[int] = []
@@ -107,10 +111,10 @@ class ParityDecoder:
             else:
                 return []  # what we have is not what was protected
         decoded = _decoder(parity.packets, parity.extra).decode(blocks, places)
-        found = []
+        found: list[Numbered] = []
         for number in missing:
             block = bytes(decoded[number - parity.first])
             (length,) = LENGTH.unpack_from(block)
             if length + LENGTH.size <= len(block):
-                found.append(block[LENGTH.size : LENGTH.size + length])
+                found.append((number, block[LENGTH.size : LENGTH.size + length]))
         return found

@@ -290,3 +290,40 @@ def test_after_an_answer_repeats_start_short_again() -> None:
     detector.rearm(now=2.0)
     asked = [when for when, what, _ in run_until(detector, 2.7) if what == "ask"]
     assert asked == [2.0, 2.2, 2.6]
+
+
+# With others ------------------------------------------------------------------------------------
+
+SHARED = NackTiming(delay_s=0.001, spread_s=0.002, retry_s=0.02, deadline_s=4.0)
+
+
+def test_only_what_others_asked_for_is_held_back() -> None:
+    detector = LossDetector(SHARED, random.Random(1))
+    detector.add(0, 10, now=0.0)
+    assert detector.suppress(3, 5, now=0.0) == 2
+    assert detector.on_deadline(now=0.01) == ([(0, 3), (5, 10)], [])
+    assert detector.missing == 10
+    assert detector.suppress(90, 95, now=0.0) == 0
+
+
+def test_holding_back_for_others_ends_with_a_part_of_the_deadline() -> None:
+    detector = LossDetector(SHARED, random.Random(1))
+    detector.add(0, 10, now=0.0)
+    assert detector.suppress(0, 10, now=1.0) == 10
+    assert detector.suppress(0, 10, now=1.001) == 0
+
+
+def test_gaps_due_within_the_spread_are_asked_for_together() -> None:
+    detector = LossDetector(SHARED, random.Random(1))
+    for n in range(0, 20, 2):
+        detector.add(n, n + 1, now=n / 100_000)
+    asked, _ = detector.on_deadline(now=detector.deadline())
+    assert len(asked) >= 8
+    assert asked[0] == (0, 1)
+
+
+def test_gap_after_hundreds_of_tries_is_still_asked_for() -> None:
+    detector = LossDetector(NackTiming(retry_s=0.2, retry_max_s=0.2, deadline_s=1e6))
+    detector.add(0, 1, now=0.0)
+    for _ in range(2000):
+        assert detector.on_deadline(now=detector.deadline()) == ([(0, 1)], [])

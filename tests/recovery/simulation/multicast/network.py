@@ -8,7 +8,6 @@ is shrunk to the faults that matter.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Fault = tuple[str, int, str]
@@ -92,6 +91,3 @@ class Path:
         if not self._faults.happens((self.name, self._count, "late")):
             extra = 0.0
         return self._delay_s + extra
-
-
-Deliver = Callable[[bytes, int, int], None]

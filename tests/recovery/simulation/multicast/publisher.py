@@ -7,7 +7,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshmsg._packet import NACK, PacketRequest, PacketStatus, decode_packet
+from meshmsg._packet import NACK, REPAIR, PacketRequest, PacketStatus, decode_packet
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.pacing import TokenBucket
 from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
@@ -130,7 +130,7 @@ class Publisher:
         self.packets.on_deadline(now=now)
         for data, size in self.packets.take(now=now):
             world.counters["bursts"] += 1
-            if data[4] == 2:
+            if data[4] == REPAIR:
                 self.check_repair(data, size, now)
             for line, path in enumerate(self.lines):
                 self.multicast(data, size, line, path)
@@ -152,7 +152,9 @@ class Publisher:
             if path.passes():
                 for receiver in world.receivers:
                     receiver.offer(packet, line)
-            elif world.trace is not None:
+                continue
+            world.counters["lost for all"] += packet[4] <= REPAIR
+            if world.trace is not None:
                 world.note(f"network: {world.describe(packet)} lost for all on line {line}")
         for receiver in world.receivers:
             receiver.close_burst(size, line)

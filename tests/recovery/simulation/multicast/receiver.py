@@ -217,6 +217,8 @@ class Receiver:
             return
         self.read(now)
         self.run_timers(now)
+        if self.is_full:
+            return  # what is consumed wakes it
         due = min(
             NEVER if self.packets is None else self.packets.deadline(),
             NEVER if self.stream is None else self.stream.deadline(),
