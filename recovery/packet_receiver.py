@@ -133,6 +133,7 @@ class PacketReceiver:
                 at += count * packet_bytes
                 continue
             elif number < self.next and self.started:
+                self.counters["duplicates"] += 1
                 refused += 1
             elif self._on_packet(head, data[at:stop], out, now):
                 taken += 1
@@ -144,7 +145,6 @@ class PacketReceiver:
             self.lines[line]["first"] += taken
             self._ahead_since = None
         if refused:
-            self.counters["refused"] += refused
             self.lines[line]["again"] += refused
         if self._beat is not None:
             self._look_at_beat()
@@ -230,6 +230,7 @@ class PacketReceiver:
             self.started = True
             self.next = self.high = self._skipped_to = number
         if number < self.next or number in self._held:
+            self.counters["duplicates"] += 1
             return False
         if number != self.next and not self._has_room(number, len(packet)):
             return False

@@ -21,7 +21,6 @@ from meshmsg._packet import (
     ENDS,
     LEAVES,
     NACK,
-    PARITY_OVERHEAD,
     RANGES_MAX,
     REPAIR,
     PacketBeat,
@@ -87,9 +86,9 @@ class PacketSender:
         self.stream = stream
         self.epoch = epoch
         self.policy = policy
-        # A parity packet says more than the packets it protects, and must fit the path, too.
-        size = policy.packet_bytes - (PARITY_OVERHEAD if policy.parity else 0)
-        self.store = PacketStore(stream, epoch, size, policy.buffer_bytes, policy.buffer_age_s)
+        self.store = PacketStore(
+            stream, epoch, policy.packet_bytes, policy.buffer_bytes, policy.buffer_age_s
+        )
         self.sent = 0  #: packets before this number were sent
         self.counters: Counter[str] = Counter()
         self._ended = False

@@ -11,6 +11,7 @@ from meshmsg._packet import (
     ENDS,
     HEARTBEAT,
     PARITY,
+    PARITY_MORE_BYTES,
     REPAIR,
     PacketBeat,
     PacketRequest,
@@ -476,14 +477,14 @@ def test_what_is_not_sent_yet_may_be_dropped_and_is_not_told_as_sent() -> None:
 # Parity -----------------------------------------------------------------------------------------
 
 
-def test_parity_packets_protect_groups_and_fit_the_path() -> None:
+def test_parity_packets_protect_groups_and_are_longer_by_a_known_amount() -> None:
     core = sender(parity=(4, 2))
     core.add(frame_of(0, size=2000), 0, 1, now=0.0)
     bursts = core.take(now=0.0)
     packets = split(bursts, None)
     groups = -(-core.store.next // 4)
     assert core.counters["parity_packets"] == 2 * groups
-    assert max(map(len, packets)) <= PACKET_BYTES
+    assert max(map(len, packets)) == PACKET_BYTES + PARITY_MORE_BYTES
 
 
 def test_small_frames_of_one_turn_share_their_parity() -> None:

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from meshmsg import ConfigError
-from meshmsg._packet import PARITY_OVERHEAD, PacketParity, decode_packet
+from meshmsg._packet import PARITY_MORE_BYTES, PacketParity, decode_packet
 from meshmsg.recovery.parity import (
     BLOCKS_MAX,
     ParityDecoder,
@@ -65,7 +65,7 @@ def test_group_of_one_packet_is_a_copy() -> None:
 
 def test_parity_packet_is_longer_than_what_it_protects_by_a_known_amount() -> None:
     (packet,) = parity_packets(7, 3, 0, GROUP, 1)
-    assert len(packet) == max(map(len, GROUP)) + PARITY_OVERHEAD
+    assert len(packet) == max(map(len, GROUP)) + PARITY_MORE_BYTES
 
 
 def test_parity_packets_that_contradict_each_other_compute_nothing() -> None:
