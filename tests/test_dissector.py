@@ -337,7 +337,8 @@ def test_requests_show_their_ranges(rows: list[Row]) -> None:
     assert nack["meshmsg.nack.range.count"] == ["3", "2"]
     names = ("nack.ranges", "nack.packets", "nack.asker", "check.status")
     assert values(nack, *names) == ["2", "5", f"0x{RECEIVER:016x}", "1"]
-    assert values(confirm, *names) == ["1", "1", f"0x{0:016x}", "1"]
+    names = ("nack.ranges", "nack.packets", "confirm.receivers", "check.status")
+    assert values(confirm, *names) == ["1", "1", "0", "1"]
 
 
 def test_status_and_parity_show_their_fields(rows: list[Row]) -> None:

@@ -71,6 +71,7 @@ field("frame_bytes", "uint32", "Bytes of the frame", base.DEC)
 field("payload", "bytes", "Payload")
 
 field("nack.asker", "uint64", "Asking receiver", base.HEX)
+field("confirm.receivers", "uint64", "Receivers", base.DEC)
 field("nack.ranges", "uint16", "Ranges", base.DEC)
 field("nack.packets", "uint64", "Packets asked for", base.DEC)
 field("nack.range", "string", "Range")
@@ -458,7 +459,7 @@ end
 
 show[NACK] = function(packet, kind)
   packet:add("nack.ranges", 6, 2)
-  packet:add("nack.asker", 24, 8)
+  packet:add(kind == NACK and "nack.asker" or "confirm.receivers", 24, 8)
   local count = packet:u16(6)
   local stop = HEAD_BYTES + RANGE_BYTES * count
   if count == 0 or count > RANGES_MAX or packet.length ~= stop + CHECK_BYTES then
