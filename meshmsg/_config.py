@@ -195,6 +195,10 @@ class PeerConfig:
             if not isinstance(feed, Feed):
                 raise ConfigError("feeds", f"{feed!r} is not {wanted}")
         set_field(self, "feeds", feeds)
+        names = [feed.stream for feed in feeds]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError("feeds", f"{name!r} stands twice: one feed is enough")
         check_text("interface", self.interface)
         if isinstance(self.data_dir, Path):
             set_field(self, "data_dir", str(self.data_dir))

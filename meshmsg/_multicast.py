@@ -17,6 +17,10 @@ IPV4_BYTES = 28
 IPV6_BYTES = 48
 MTU_MIN = 576
 MTU_MAX = 65_535
+#: What receivers accept of an announced stream (`_control.MulticastInfo` has the same limits).
+TIME_MAX_S = 86_400.0
+STATUS_INTERVAL_MIN_S = 0.001
+RECEIVE_BUFFER_MAX = 1 << 31
 
 
 def split_group(field: str, text: object) -> tuple[str, int]:
@@ -94,10 +98,6 @@ class Multicast:
 
     def __post_init__(self) -> None:
         group, port = split_group("group", self.group)
-        if self.second is not None:
-            other, _ = split_group("second", self.second)
-            if (":" in other) != (":" in group):
-                raise ConfigError("second", "both groups are of one IP version")
         for name in ("interface", "second_interface"):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))
@@ -108,6 +108,8 @@ class Multicast:
         _integer("request_port", self.request_port, 1, 65535)
         if self.request_port == port:
             raise ConfigError("request_port", "must not be the group's own port")
+        if self.second is not None:
+            self._check_second(group, port)
         if self.ttl is not None:
             _integer("ttl", self.ttl, 0, 255)
         _integer("mtu", self.mtu, MTU_MIN, MTU_MAX)
@@ -119,11 +121,28 @@ class Multicast:
             seconds = parse_time(name, getattr(self, name))
             if not seconds and name not in ("nack_delay", "nack_backoff", "linger"):
                 raise ConfigError(name, "must be more than 0")
+            if seconds > TIME_MAX_S:
+                raise ConfigError(name, "must be at most a day")
             set_field(self, name, seconds)
+        if self.status_interval < STATUS_INTERVAL_MIN_S:  # type: ignore[operator]
+            raise ConfigError("status_interval", "must be at least 1ms")
+        if self.receive_buffer > RECEIVE_BUFFER_MAX:  # type: ignore[operator]
+            raise ConfigError("receive_buffer", "must be at most 2GiB")
         if self.heartbeat_min > self.heartbeat_max:  # type: ignore[operator]
             raise ConfigError("heartbeat_min", "is greater than heartbeat_max")
         if self.parity is not None:
             set_field(self, "parity", _parity(self.parity))
+
+    def _check_second(self, group: str, port: int) -> None:
+        """Line B must not be line A, nor stand where requests go."""
+        other, other_port = split_group("second", self.second)
+        if (":" in other) != (":" in group):
+            raise ConfigError("second", "both groups are of one IP version")
+        if other_port == self.request_port:
+            problem = f"port {other_port} is for requests: choose another, or a request_port"
+            raise ConfigError("second", problem)
+        if (other, other_port) == (group, port) and self.second_interface in (None, self.interface):
+            raise ConfigError("second", "is the first line again: give another group or interface")
 
     @property
     def address(self) -> tuple[str, int]:
