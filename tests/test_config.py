@@ -20,6 +20,7 @@ from meshmsg._config import (
     load_toml,
 )
 from meshmsg._errors import ConfigError, TopicError
+from meshmsg._multicast import Feed, Multicast
 from meshmsg._values import check_address, check_name, one_of, parse_size, parse_time
 
 # Sizes and times -------------------------------------------------------------------------------
@@ -326,10 +327,10 @@ def test_configuration_cannot_be_changed() -> None:
             setattr(config, field, "x")
 
 
-@pytest.mark.parametrize("kind", [Stream, Tuning, PeerConfig])
+@pytest.mark.parametrize("kind", [Stream, Tuning, PeerConfig, Multicast, Feed])
 def test_every_field_has_its_own_docstring(kind: type) -> None:
     """A string literal under each field, as the reference and `mesh.toml` readers need it."""
-    source = Path("meshmsg/_config.py")
+    source = Path(kind.__module__.replace(".", "/") + ".py")
     lines = (Path(__file__).parent.parent / source).read_text(encoding="utf-8").splitlines()
     start = lines.index(f"class {kind.__name__}:")
     for field in dataclasses.fields(kind):
@@ -366,6 +367,12 @@ buffer_bytes = "1MiB"
 window_bytes = 65536
 evict_after = "30s"
 event_bytes_max = "1MB"
+transport = "239.255.7.7:30001"
+
+[[feed]]
+publisher = "exchange"
+topics = "trades.**"
+transport = { group = "239.255.7.8:30011", ttl = 2 }
 """
 
 
@@ -386,6 +393,7 @@ def test_mesh_toml_has_the_same_keys_as_the_classes(tmp_path: Path) -> None:
         window_bytes=65536,
         evict_after="30s",
         event_bytes_max="1MB",
+        transport=Multicast("239.255.7.7:30001"),
     )
     assert config == PeerConfig(
         "pricing",
@@ -394,6 +402,7 @@ def test_mesh_toml_has_the_same_keys_as_the_classes(tmp_path: Path) -> None:
         connect=("tcp://127.0.0.1:7001",),
         mesh="prod",
         data_dir="./data",
+        feeds=(Feed("exchange", "trades.**", Multicast("239.255.7.8:30011", ttl=2)),),
         tuning=Tuning(repair_deadline_s=2, frame_bytes=32768),
     )
 

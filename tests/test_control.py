@@ -23,6 +23,7 @@ from meshmsg._control import (
     Ping,
     Refused,
     Status,
+    Welcome,
     decode_message,
     encode_message,
     encode_refusal,
@@ -37,6 +38,19 @@ from tests.samples import KINDS, sample_of
 MESSAGES = [sample_of(kind, seed) for kind in KINDS for seed in range(3)]
 NACK = sample_of(Nack, 0)
 STATUS = sample_of(Status, 0)
+MULTICAST = {
+    "group": "239.255.7.7:30001",
+    "request_port": 30002,
+    "sources": [["127.0.0.1", 40000]],
+    "packet_bytes": 1472,
+    "nack_delay_s": 0.001,
+    "nack_backoff_s": 0.002,
+    "nack_retry_s": 0.02,
+    "nack_deadline_s": 5.0,
+    "status_interval_s": 0.1,
+    "receiver_timeout_s": 3.0,
+    "receive_buffer_bytes": 8 << 20,
+}
 
 
 def body_of(message: Message) -> dict[str, Any]:
@@ -108,6 +122,58 @@ def test_fields_of_a_newer_release_are_passed_over() -> None:
 def test_message_out_of_limits_is_refused(fields: object) -> None:
     with pytest.raises(ProtocolError, match="control message: "):
         decode_message(enclosed(fields))
+
+
+def welcome_with(**multicast: Any) -> dict[str, Any]:
+    """A welcome of one multicast stream, with some fields of its transport as given."""
+    stream = {"name": "p/a", "topics": "a", "epoch": 1, "overflow": "block", "codec": "json"}
+    stream |= {"window_bytes": 1, "multicast": MULTICAST | multicast}
+    who = {"t": "welcome", "peer": "p", "instance": 1, "mesh": "m"}
+    return who | {"streams": [stream], "fanout": []}
+
+
+def test_multicast_of_a_stream_is_announced_with_it() -> None:
+    message = decode_message(enclosed(welcome_with(colour="red")))
+    assert isinstance(message, Welcome)
+    transport = message.streams[0].multicast
+    assert transport is not None
+    assert (transport.group, transport.second, transport.parity) == ("239.255.7.7:30001", "", False)
+    assert transport.sources == [("127.0.0.1", 40000)]
+
+
+def test_stream_of_a_release_without_multicast_has_none() -> None:
+    body = welcome_with()
+    del body["streams"][0]["multicast"]
+    message = decode_message(enclosed(body))
+    assert isinstance(message, Welcome)
+    assert message.streams[0].multicast is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("group", 5),
+        ("request_port", 65536),
+        ("sources", [["127.0.0.1"]]),
+        ("sources", [["127.0.0.1", -1]]),
+        ("packet_bytes", 63),
+        ("packet_bytes", 65536),
+        ("nack_delay_s", -0.1),
+        ("nack_backoff_s", 86401),
+        ("nack_retry_s", 0),
+        ("nack_deadline_s", 0.0),
+        ("status_interval_s", 0.0),
+        ("receiver_timeout_s", float("inf")),
+        ("receive_buffer_bytes", 0),
+        ("receive_buffer_bytes", 1 << 32),
+        ("parity", "16+2"),
+        ("second", None),
+    ],
+)
+def test_multicast_out_of_limits_is_refused(field: str, value: object) -> None:
+    """A receiver acts on these figures: a publisher cannot make it spin, or ask for the moon."""
+    with pytest.raises(ProtocolError, match="control message: "):
+        decode_message(enclosed(welcome_with(**{field: value})))
 
 
 def test_as_many_ranges_as_allowed_are_taken() -> None:
