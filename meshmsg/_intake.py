@@ -252,6 +252,7 @@ class Intake:
         self._lines: dict[Group, MulticastClient] = {}
         self._only_line: MulticastClient | None = None  # where all streams come by one
         self._packet_fault: Callable[[bytes], bool] | None = None
+        self._fault_at: tuple[str, int] | None = None  # the line where packets are lost
         self._timing = NackTiming(
             delay_s=tuning.repair_delay_s,
             retry_s=tuning.repair_retry_s,
@@ -685,16 +686,18 @@ class Intake:
         line = self._lines.get(group)
         if line is None:
             line = self._lines[group] = MulticastClient(group, None, buffer_bytes)
-            line.fault = self._packet_fault
+            line.fault = self._packet_fault if self._fault_at in (None, group[:2]) else None
             self._client.watch(line.fd)
         return line
 
-    def set_packet_fault(self, fault: Callable[[bytes], bool] | None) -> None:
-        """Lose packets on purpose, as they come in (see `meshmsg.testing`)."""
+    def set_packet_fault(
+        self, fault: Callable[[bytes], bool] | None, at: tuple[str, int] | None = None
+    ) -> None:
+        """Lose packets on purpose, as they come in on all lines or on one (`meshmsg.testing`)."""
         with self.lock:
-            self._packet_fault = fault
-            for line in self._lines.values():
-                line.fault = fault
+            self._packet_fault, self._fault_at = fault, at
+            for group, line in self._lines.items():
+                line.fault = fault if at in (None, group[:2]) else None
 
     def injected_drops(self) -> int:
         """Packets lost on purpose."""
@@ -826,8 +829,10 @@ class Intake:
                 self._stash(source, frame)
             elif frame.stop > start:
                 self._deliver(source, receiver.on_frame(frame, now=now))
-        # Where the start lies in the past, what is there already will not come by itself.
-        receiver.on_tail(admission.next, now=now)
+        # Where the start lies in the past, what is there already will not come by itself.  Without
+        # a connection, the packets below ask for it.
+        if source.link is not None:
+            receiver.on_tail(admission.next, now=now)
 
     def _run_timers(self, now: float, drained: bool) -> None:
         if self._ready_bytes >= self._tuning.inbox_bytes_max:

@@ -882,12 +882,15 @@ class PublisherSide:
                 raise ClosedError("the peer is not open")
             self._fanout.fault = fault
 
-    def set_packet_fault(self, fault: Callable[[bytes], bool] | None) -> None:
-        """Lose packets on purpose, before they are sent."""
+    def set_packet_fault(
+        self, fault: Callable[[bytes], bool] | None, at: tuple[str, int] | None = None
+    ) -> None:
+        """Lose packets on purpose, before they are sent: on all lines, or on one."""
         with self._lock:
             for outlet in self._outlets.values():
                 if outlet.packets is not None:
                     outlet.packets.server.fault = fault
+                    outlet.packets.server.fault_at = at
 
     def inlets(self) -> list[Inlet]:
         """Sockets that bring requests and reports of multicast receivers, to be polled."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from meshmsg._errors import ConfigError
 from meshmsg._frame import FRAME_MAGIC, PREFIX_BYTES
+from meshmsg._multicast import split_group
 from meshmsg._peer import PeerBase
 
 
@@ -79,18 +80,22 @@ class LossyPath:
 
 
 @contextmanager
-def lose_packets(peer: PeerBase, ratio: float = 0.1, seed: int = 0) -> Iterator[LossyPath]:
-    """While in the block, lose this part of the multicast packets.
+def lose_packets(
+    peer: PeerBase, ratio: float = 0.1, seed: int = 0, *, line: str | None = None
+) -> Iterator[LossyPath]:
+    """While in the block, lose this part of the multicast packets, on one line if that is named.
 
     At a publisher, those that it sends: no receiver gets them.  At a subscriber, those that come
-    in, for each of its subscriptions that is open now: the others are not affected.
+    in, for each of its subscriptions that is open now: the others are not affected.  A line is
+    named by its group and port, `"239.255.7.7:30001"`.
     """
     path = LossyPath(ratio, seed)
+    at = None if line is None else split_group("line", line)
     node = peer._open_node()
     intakes = list(node.intakes.values())
-    node.publisher.set_packet_fault(path)
+    node.publisher.set_packet_fault(path, at)
     for intake in intakes:
-        intake.set_packet_fault(path)
+        intake.set_packet_fault(path, at)
     try:
         yield path
     finally:

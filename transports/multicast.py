@@ -253,6 +253,8 @@ class MulticastServer:
         self.counters: Counter[str] = Counter()
         #: A test or a demo may lose packets here: called with each, true means dropped.
         self.fault: Fault | None = None
+        #: And on this line only, if there is one.
+        self.fault_at: tuple[str, int] | None = None
         self.lines: list[_TxLine] = []
         self.inlets: list[Inlet] = []
         try:
@@ -288,11 +290,17 @@ class MulticastServer:
     def send(self, data: bytes, packet_bytes: int) -> None:
         """Send a burst on every line."""
         if self.fault is not None:
-            data = self._lose(data, packet_bytes)
-            if not data:
-                return
+            self._send_some(data, packet_bytes)
+            return
         for line in self.lines:
             line.send(data, packet_bytes)
+
+    def _send_some(self, data: bytes, packet_bytes: int) -> None:
+        kept = self._lose(data, packet_bytes)
+        for line in self.lines:
+            sent = kept if self.fault_at in (None, line.group[:2]) else data
+            if sent:
+                line.send(sent, packet_bytes)
 
     def _lose(self, data: bytes, packet_bytes: int) -> bytes:
         packets = [data[at : at + packet_bytes] for at in range(0, len(data), packet_bytes)]

@@ -1,0 +1,77 @@
+"""Feeds without a connection: late join, a named line, and what one peer's loss means to others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from meshmsg import ConfigError, Feed, Multicast, Peer, Stream
+from meshmsg.testing import lose_packets
+
+PATIENCE_S = 30
+COUNT = 5000
+
+
+def some_port() -> int:
+    """A port that no other run on this machine is likely to use; below those given out freely."""
+    return 10_000 + 10 * random.SystemRandom().randrange(2000)
+
+
+@pytest.mark.parametrize(
+    ("start", "first"), [("earliest", 0), ("last:5", COUNT - 5), (f"last:{2 * COUNT}", 0)]
+)
+@pytest.mark.parametrize("ratio", [0.0, 0.3])
+def test_late_joiner_without_connection_gets_what_the_sender_holds(
+    start: str, first: int, ratio: float
+) -> None:
+    line = Multicast(f"239.255.7.20:{some_port()}")
+    feed = Feed("exchange", "trades.**", line)
+    with Peer("exchange", streams=[Stream("trades.**", transport=line)]) as exchange:
+        exchange.publish_many("trades.X", range(COUNT))
+        with (
+            Peer("late", feeds=[feed]) as late,
+            late.subscribe("**", start=start, on_loss="raise") as events,
+            lose_packets(late, ratio, seed=4),
+        ):
+            received: list[int] = []
+            while len(received) < COUNT - first:
+                event = events.get(timeout=PATIENCE_S)
+                assert event is not None
+                received.append(event.data)
+            assert received == list(range(first, COUNT))
+            assert events.lost == 0
+
+
+@pytest.mark.parametrize("where", ["sender", "receiver"])
+def test_packets_are_lost_on_the_named_line_only(where: str) -> None:
+    port = some_port()
+    line_a, line_b = f"239.255.7.20:{port}", f"239.255.7.21:{port + 2}"
+    both = Multicast(line_a, second=line_b)
+    with (
+        Peer("pricing", streams=[Stream("quotes.**", transport=both)]) as pricing,
+        Peer("desk", connect=pricing.address) as desk,
+        desk.subscribe("**") as events,
+    ):
+        pricing.wait_for_subscribers("quotes.X", timeout=PATIENCE_S)
+        with lose_packets(pricing if where == "sender" else desk, 1.0, line=line_a) as path:
+            pricing.publish_many("quotes.X", range(COUNT))
+            got = [event.data for event in take(events)]
+        assert got == list(range(COUNT))
+        assert path.dropped > 0
+        one, two = events.stats()["sources"][0]["multicast"]["lines"]
+        assert one.get("first", 0) == 0
+        assert two["first"] > 0
+        assert (one["port"], two["port"]) == (port, port + 2)
+
+
+def take(events):  # type: ignore[no-untyped-def]
+    for _ in range(COUNT):
+        event = events.get(timeout=PATIENCE_S)
+        assert event is not None
+        yield event
+
+
+def test_a_line_is_named_by_group_and_port() -> None:
+    with Peer("p") as peer, pytest.raises(ConfigError, match="line: 'A' is not a multicast group"):
+        lose_packets(peer, line="A").__enter__()
