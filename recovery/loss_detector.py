@@ -83,6 +83,7 @@ class LossDetector:
         "_timing",
         "missing",
         "nacks",
+        "unasked",
     )
 
     def __init__(self, timing: NackTiming, rng: random.Random | None = None) -> None:
@@ -96,6 +97,7 @@ class LossDetector:
         self._moved = False  # since the last `rearm`
         self.missing = 0  #: events in all gaps
         self.nacks = 0  #: ranges asked for, repeats included
+        self.unasked = 0  #: events that arrived before they were asked for
 
     def __bool__(self) -> bool:
         return bool(self._gaps)
@@ -132,6 +134,8 @@ class LossDetector:
                 index += 1
                 continue
             found += high - low
+            if not gap.tries:
+                self.unasked += high - low
             rest = []
             if gap.first < low:
                 rest.append(gap.part(gap.first, low))

@@ -210,8 +210,7 @@ class PacketReceiver:
             if message.kind == CONFIRM and message.asker:
                 self._detector.in_group_of(min(message.asker, 0xFFFF))
             for first, stop in message.ranges:
-                held = self._detector.suppress(first, stop, now=now)
-                self.counters["suppressed"] += held
+                self._detector.suppress(first, stop, now=now)
 
     def _on_packet(
         self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float
@@ -258,12 +257,15 @@ class PacketReceiver:
 
     def _note(self, number: int, kind: int, now: float) -> None:
         """Enter a packet that came into the account of what is missing."""
+        unasked = self._detector.unasked
         if number >= self.high:
             if number > self.high:
                 self._detector.add(self.high, number, now=now)
             self.high = number + 1
         elif self._detector.arrived(number, number + 1, now=now):
             self.counters["repaired" if kind == REPAIR else "late"] += 1
+            if kind == REPAIR and self._detector.unasked > unasked:
+                self.counters["suppressed"] += 1  # another's request brought it
         elif self._lost:
             self._lost.remove(number, number + 1)  # given up, and here after all
 
