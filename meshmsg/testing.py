@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from meshmsg._errors import ConfigError
 from meshmsg._frame import FRAME_MAGIC, PREFIX_BYTES
 from meshmsg._multicast import split_group
+from meshmsg._packet import DATA, REPAIR, packet_kind
 from meshmsg._peer import PeerBase
 
 
@@ -68,6 +69,7 @@ class LossyPath:
             raise ConfigError("ratio", f"{ratio!r} is not between 0 and 1")
         self.ratio = ratio
         self.dropped = 0  #: packets lost so far
+        self.data_dropped = 0  #: those of them that carried events, for the first time or again
         self.passed = 0  #: packets let through so far
         self._random = random.Random(seed)
 
@@ -75,6 +77,7 @@ class LossyPath:
         """Whether this packet is lost."""
         lost = self._random.random() < self.ratio
         self.dropped += lost
+        self.data_dropped += lost and packet_kind(packet) in (DATA, REPAIR)
         self.passed += not lost
         return lost
 
