@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from meshmsg._config import Stream
+from meshmsg._multicast import Multicast
 from meshmsg._peer import Peer
 from meshmsg._subscription import Subscription
 from meshmsg.cli._workers import say, stop_asked
@@ -23,7 +24,9 @@ def main(settings: Mapping[str, Any]) -> None:
     stop_asked()
     name, connect = settings["name"], settings["connect"]
     if settings["measure"] == "round trip":
-        with Peer(name, streams=Stream("pong.**"), connect=connect) as peer:
+        group = settings.get("group")
+        pong = Stream("pong.**", transport=None if group is None else Multicast(group))
+        with Peer(name, streams=pong, connect=connect) as peer:
             _echo(peer)
         return
     count = {"events": _count_events, "batches": _count_batches}[settings["measure"]]

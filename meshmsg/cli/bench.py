@@ -9,21 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg._config import Stream
+from meshmsg._multicast import Multicast
 from meshmsg._peer import Peer
 from meshmsg.cli._bench_worker import END, PING, TOPIC
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Json, Quiet
+from meshmsg.cli._options import Json, MulticastGroup, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import to_json
 
 HELP = help_text(
-    "Measure meshmsg here: separate processes, tcp on loopback, all guarantees on.",
+    "Measure meshmsg here: separate processes, loopback, all guarantees on.",
     "Events a second one by one and in batches, counted where they are received, and the time of "
     "a round trip between two processes. For the comparison with raw ZeroMQ see `make bench`.",
     examples=(
         "meshmsg bench",
         "meshmsg bench --size 1024 --subscribers 4 --seconds 3",
+        "meshmsg bench --multicast 239.255.7.7:30001 --subscribers 3",
         "meshmsg bench --json | jq '{measure, events_per_s}'",
     ),
 )
@@ -49,33 +51,37 @@ def bench(
     subscribers: Annotated[
         int, typer.Option(min=1, max=64, help="Processes that receive everything.")
     ] = 1,
+    multicast: MulticastGroup = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
+    transport = None if multicast is None else Multicast(multicast)
     results = []
     for measure in ("events", "batches", "round trip"):
         note(f"measuring {measure} for {seconds:g} s", quiet=quiet)
         if measure == "round trip":
-            result = round_trip(size, seconds)
+            result = round_trip(size, seconds, transport)
         else:
-            result = throughput(measure, size, seconds, subscribers)
+            result = throughput(measure, size, seconds, subscribers, transport)
         results.append(result)
         if json:
             print(to_json(result), flush=True)
     if not json:
-        _show(results, size, subscribers)
+        _show(results, size, subscribers, "tcp" if multicast is None else "UDP multicast")
     lost = sum(result.get("lost", 0) for result in results)
     if lost:
         complain(f"{lost:,} events were lost")
     return BAD if lost else GOOD
 
 
-def throughput(measure: str, size: int, seconds: float, subscribers: int) -> dict[str, Any]:
+def throughput(
+    measure: str, size: int, seconds: float, subscribers: int, transport: Multicast | None = None
+) -> dict[str, Any]:
     """Publish as fast as it goes, and have each subscriber say how fast it received."""
     from meshmsg.cli._workers import workers
 
-    stream = Stream("bench.**", overflow="block")
+    stream = Stream("bench.**", overflow="block", transport=transport)
     with Peer("bench", streams=stream, bind="tcp://127.0.0.1:*") as peer:
         names = [f"subscriber-{n}" for n in range(1, subscribers + 1)]
         settings = {"connect": peer.address, "measure": measure}
@@ -113,14 +119,16 @@ def _publish(peer: Peer, measure: str, payload: bytes, seconds: float) -> int:
     return count
 
 
-def round_trip(size: int, seconds: float) -> dict[str, Any]:
+def round_trip(size: int, seconds: float, transport: Multicast | None = None) -> dict[str, Any]:
     """There and back between two processes, one event at a time."""
     from meshmsg.cli._workers import workers
 
+    ping = Stream("ping.**", transport=transport)
+    settings = {"measure": "round trip", "group": None if transport is None else transport.group}
     with (
-        Peer("bench", streams=Stream("ping.**"), bind="tcp://127.0.0.1:*") as peer,
+        Peer("bench", streams=ping, bind="tcp://127.0.0.1:*") as peer,
         peer.subscribe("pong.**") as pongs,
-        workers(WORKER, {"connect": peer.address, "measure": "round trip"}, ["echo"]) as started,
+        workers(WORKER, {**settings, "connect": peer.address}, ["echo"]) as started,
     ):
         peer.wait_for_subscribers(PING, timeout=START_S)
         started[0].next(START_S)
@@ -151,9 +159,9 @@ def _part(ordered: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else float("nan")
 
 
-def _show(results: Sequence[dict[str, Any]], size: int, subscribers: int) -> None:
+def _show(results: Sequence[dict[str, Any]], size: int, subscribers: int, way: str) -> None:
     plural = "" if subscribers == 1 else "s"
-    title = f"{size} B payloads, {subscribers} subscriber{plural}, tcp loopback"
+    title = f"{size} B payloads, {subscribers} subscriber{plural}, {way} loopback"
     rows = table(title, "measurement", "result", "", "lost", numbers=("result", "lost"))
     for row in _rows(results):
         rows.add_row(*row)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HELP = help_text(
     "Show peers: their streams, who reads them, how far behind, and who blocks.",
+    "Streams over multicast are shown with their groups, packets, requests and repairs.",
     examples=(
         "meshmsg peers --connect tcp://127.0.0.1:7000",
         "meshmsg peers -c tcp://127.0.0.1:7000 --json | jq .streams",
@@ -73,6 +74,8 @@ def _show_stream(out: Console, name: str, stream: Mapping[str, Any]) -> None:
     kept = stream["next"] - stream["first_available"]
     text = f"  {name} ({stream['overflow']}): {stream['published']:,} published, {kept:,} kept"
     out.print(text)
+    if "multicast" in stream:
+        _show_multicast(out, stream["multicast"])
     if stream["blocked_by"]:
         out.print(f"    blocked by {', '.join(stream['blocked_by'])}", style="bold red")
     if not stream["subscribers"]:
@@ -91,6 +94,32 @@ def _show_stream(out: Console, name: str, stream: Mapping[str, Any]) -> None:
             style="red" if subscriber["blocking"] or subscriber["evicted"] else None,
         )
     out.print(rows)
+
+
+def _show_multicast(out: Console, figures: Mapping[str, Any]) -> None:
+    """How a stream is sent, and what its receivers asked for."""
+    lines = " and ".join(
+        f"{_host(line['group'])}:{line['port']} on {line['interface']}" for line in figures["lines"]
+    )
+    out.print(f"    multicast to {lines}: flow {figures['flow']}, {_receivers(figures)}")
+    text = f"    {figures['sent']:,} packets sent, {figures.get('repairs', 0):,} sent again for "
+    text += f"{figures.get('nacks', 0):,} requests"
+    waiting = figures["next"] - figures["sent"]
+    text += f", {waiting:,} wait for flow control" if waiting else ""
+    errors = sum(line["send_errors"] for line in figures["lines"])
+    text += f", {errors:,} send errors" if errors else ""
+    out.print(text, style="red" if errors else None)
+
+
+def _host(group: str) -> str:
+    return f"[{group}]" if ":" in group else group
+
+
+def _receivers(figures: Mapping[str, Any]) -> str:
+    count = figures["receivers"]
+    text = f"{count:,} receiver{'' if count == 1 else 's'}"
+    behind = figures["sent"] - figures["slowest"]
+    return text + (f", the slowest {behind:,} packets behind" if behind > 0 else "")
 
 
 def _state(subscriber: Mapping[str, Any]) -> str:
@@ -119,3 +148,27 @@ def _show_subscriptions(out: Console, subscriptions: list[Mapping[str, Any]]) ->
             )
             name = ""
     out.print(rows)
+    for subscription in subscriptions:
+        for source in subscription["sources"]:
+            if "multicast" in source:
+                out.print(f"  {source['stream']} by multicast: {_packets(source['multicast'])}")
+
+
+def _packets(figures: Mapping[str, Any]) -> str:
+    """What became of a subscription's packets."""
+    shown = [f"{figures.get('packets', 0):,} packets"]
+    words = {
+        "missing": "missing",
+        "repaired": "repaired",
+        "computed": "computed from parity",
+        "nacks": "requests",
+        "duplicates": "twice",
+        "lost_packets": "lost",
+    }
+    shown += [f"{figures[key]:,} {word}" for key, word in words.items() if figures.get(key)]
+    drops = sum(line["kernel_drops"] for line in figures["lines"])
+    shown += [f"{drops:,} dropped by the kernel (raise net.core.rmem_max)"] if drops else []
+    if len(figures["lines"]) > 1:
+        first = " and ".join(f"{line.get('first', 0):,}" for line in figures["lines"])
+        shown.append(f"first by line A and B: {first}")
+    return ", ".join(shown)
