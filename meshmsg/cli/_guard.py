@@ -29,8 +29,21 @@ TERMINATED = 143  # and one that was told to end
 #: Errors that the caller mends by calling the command otherwise.
 WRONG_USAGE = (BindError, ConfigError, EventTooLarge, NoStream)
 
-#: Fields of the library that are options here under the same name.
-OPTIONS = ("bind", "config", "connect", "count", "mesh", "name", "overflow", "seed", "start")
+#: Fields of the library that are options here, under the same name or another.
+OPTIONS = {
+    "bind": "bind",
+    "config": "config",
+    "connect": "connect",
+    "count": "count",
+    "group": "multicast",
+    "interface": "interface",
+    "mesh": "mesh",
+    "name": "name",
+    "overflow": "overflow",
+    "publisher": "from",
+    "seed": "seed",
+    "start": "start",
+}
 
 P = ParamSpec("P")
 
@@ -77,7 +90,9 @@ def _complete(verb: Callable[[], int]) -> int:
 def describe(error: MeshError) -> str:
     """The error in one line, with the option's name where the library has a field's."""
     field = getattr(error, "field", None)
-    text = f"--{error}" if field in OPTIONS else str(error)
+    text = str(error)
+    if field in OPTIONS:
+        text = f"--{OPTIONS[field]}{text.removeprefix(field)}"
     return " ".join(text.split())
 
 

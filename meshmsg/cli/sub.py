@@ -181,7 +181,11 @@ def _feeds(group: str | None, publisher: str | None) -> list[Feed]:
             "from the publisher",
         )
     peer, _, stream = publisher.partition("/")
-    return [Feed(peer, "**", Multicast(group), name=stream or None)]
+    transport = Multicast(group)
+    try:
+        return [Feed(peer, "**", transport, name=stream or None)]
+    except ConfigError as error:
+        raise usage("--from", error.problem) from None
 
 
 class Screen:
