@@ -28,6 +28,7 @@ from meshmsg._packet import (
 )
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.packet_receiver import PacketReceiver
+from meshmsg.recovery.parity import has_parity_library
 from meshmsg.transports.interfaces import find_interface
 from meshmsg.transports.multicast import Datagram, Group, MulticastClient
 
@@ -127,8 +128,10 @@ class PacketSource:
             rng=self._random,
             lines=len(self.lines),
         )
-        if self.info.parity:
+        if self.info.parity and has_parity_library():
             self.receiver.use_parity()
+        elif self.info.parity:  # its packets are passed over, and what is lost is asked for
+            log.warning("parity is sent, but not used: pip install 'meshmsg[parity]'")
         self._reported = packet
         self._report_due = 0.0
 

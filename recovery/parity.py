@@ -21,12 +21,19 @@ BLOCKS_MAX = 256
 Numbered = tuple[int, bytes]
 
 
-def check_parity_library() -> None:
-    """Raises `ConfigError` if the library is not installed."""
+def has_parity_library() -> bool:
+    """Whether zfec is installed."""
     try:
         import zfec  # noqa: F401
     except ImportError:
-        raise ConfigError("parity", "needs zfec: pip install 'meshmsg[parity]'") from None
+        return False
+    return True
+
+
+def check_parity_library() -> None:
+    """Raises `ConfigError` if the library is not installed."""
+    if not has_parity_library():
+        raise ConfigError("parity", "needs zfec: pip install 'meshmsg[parity]'")
 
 
 @lru_cache(maxsize=512)

@@ -75,3 +75,26 @@ def take(events):  # type: ignore[no-untyped-def]
 def test_a_line_is_named_by_group_and_port() -> None:
     with Peer("p") as peer, pytest.raises(ConfigError, match="line: 'A' is not a multicast group"):
         lose_packets(peer, line="A").__enter__()
+
+
+def test_receiver_without_the_parity_library_asks_for_what_it_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from meshmsg import _mcast_in
+
+    line = Multicast(f"239.255.7.20:{some_port()}", parity="8+2")
+    with Peer("pricing", streams=[Stream("quotes.**", transport=line)]) as pricing:
+        monkeypatch.setattr(_mcast_in, "has_parity_library", lambda: False)
+        with (
+            Peer("desk", connect=pricing.address) as desk,
+            desk.subscribe("**", on_loss="raise") as events,
+        ):
+            pricing.wait_for_subscribers("quotes.X", timeout=PATIENCE_S)
+            with lose_packets(desk, 0.2, seed=2):
+                pricing.publish_many("quotes.X", range(COUNT))
+                assert [event.data for event in take(events)] == list(range(COUNT))
+            figures = events.stats()["sources"][0]["multicast"]
+    assert figures["parity_packets"] > 0
+    assert figures["repaired"] > 0
+    assert "computed" not in figures
+    assert "pip install 'meshmsg[parity]'" in caplog.text
