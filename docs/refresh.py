@@ -20,10 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meshmsg import PeerConfig, Stream, Tuning
+from meshmsg import Feed, Multicast, PeerConfig, Stream, Tuning
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIG_CLASSES = {kind.__name__: kind for kind in (Stream, Tuning, PeerConfig)}
+CONFIG_CLASSES = {kind.__name__: kind for kind in (Stream, Multicast, Feed, Tuning, PeerConfig)}
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
 _QUOTE = re.compile(r"<!-- from (?P<path>\S+) -->\n+```[a-z]*\n.*?^```$", re.DOTALL | re.MULTILINE)

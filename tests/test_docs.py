@@ -22,7 +22,7 @@ import pytest
 
 import meshmsg
 import meshmsg.testing
-from meshmsg import Peer, PeerConfig, Stream, Tuning
+from meshmsg import Feed, Multicast, Peer, PeerConfig, Stream, Tuning
 from meshmsg import _control as control
 from meshmsg import _frame as frames
 from meshmsg._config import config_from_tables
@@ -121,11 +121,14 @@ def test_every_page_is_in_the_index() -> None:
     assert [p.name for p in DOCS.glob("*.md") if p.stem != "index" and p.name not in index] == []
 
 
-def test_picture_is_in_the_index_and_well_formed() -> None:
+@pytest.mark.parametrize(
+    ("picture", "where"), [("architecture.svg", "index.md"), ("repair.svg", "multicast.md")]
+)
+def test_picture_is_in_its_page_and_well_formed(picture: str, where: str) -> None:
     from xml.etree import ElementTree
 
-    assert "(architecture.svg)" in page("index.md")
-    assert ElementTree.parse(DOCS / "architecture.svg").getroot().tag.endswith("svg")
+    assert f"({picture})" in page(where)
+    assert ElementTree.parse(DOCS / picture).getroot().tag.endswith("svg")
 
 
 # Configuration ---------------------------------------------------------------------------------
@@ -135,12 +138,19 @@ def test_full_mesh_toml_has_every_key_and_is_accepted() -> None:
     tables = tomllib.loads(block_after(page("configuration.md"), "full"))
     config = config_from_tables(tables)
     peer = {field.name for field in dataclasses.fields(PeerConfig)}
-    assert set(tables["peer"]) | {"streams"} == peer
+    assert set(tables["peer"]) | {"streams", "feeds"} == peer
     assert set(tables["peer"]["tuning"]) == {field.name for field in dataclasses.fields(Tuning)}
     assert set(tables["stream"][0]) == {field.name for field in dataclasses.fields(Stream)}
     assert config.tuning == Tuning(), "the values shown are the defaults"
-    shown = dataclasses.replace(config.streams[0], name=None, evict_after=None)
+    shown = dataclasses.replace(config.streams[0], name=None, evict_after=None, transport=None)
     assert shown == Stream("quotes.**")
+    lines = tables["stream"][0]["transport"]
+    assert set(lines) == {field.name for field in dataclasses.fields(Multicast)}
+    chosen = ("interface", "ttl", "second", "second_interface", "flow", "parity")
+    for name in set(lines) - set(chosen):
+        default = getattr(Multicast("239.255.7.7:30001"), name)
+        assert getattr(config.streams[0].transport, name) == default, name
+    assert set(tables["feed"][0]) == {field.name for field in dataclasses.fields(Feed)}
 
 
 @pytest.mark.parametrize("name", refresh.CONFIG_CLASSES)
@@ -231,9 +241,10 @@ def test_errors_table_is_the_tree() -> None:
 
 def test_testing_helpers_stand_with_their_signatures() -> None:
     text = page("testing.md")
-    for name in ("lose_frames", "lose_messages"):
+    for name in ("lose_frames", "lose_messages", "lose_packets"):
         assert f"`{name}{spelled(getattr(meshmsg.testing, name))}`" in text
-    assert f"`LossyLink{spelled(meshmsg.testing.LossyLink.__init__)}`" in text
+    for kind in (meshmsg.testing.LossyLink, meshmsg.testing.LossyPath):
+        assert f"`{kind.__name__}{spelled(kind.__init__)}`" in text
 
 
 def test_every_loss_reason_is_explained() -> None:
@@ -312,17 +323,18 @@ def test_control_message_is_described_field_by_field(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tag", "kind"),
+    ("tag", "place", "kind"),
     [
-        ("welcome", control.StreamInfo),
-        ("subscribe", control.Start),
-        ("status", control.Figures),
-        ("pong", control.Tail),
+        ("welcome", 1, control.StreamInfo),
+        ("welcome", 2, control.MulticastInfo),
+        ("subscribe", 1, control.Start),
+        ("status", 1, control.Figures),
+        ("pong", 1, control.Tail),
     ],
 )
-def test_part_of_a_message_is_described_field_by_field(tag: str, kind: Any) -> None:
+def test_part_of_a_message_is_described_field_by_field(tag: str, place: int, kind: Any) -> None:
     described = tables(section(page("wire-format.md"), f"### `{tag}`"))
-    assert described[1] == list(kind.__struct_fields__)
+    assert described[place] == list(kind.__struct_fields__)
 
 
 def test_start_kinds_are_described() -> None:
@@ -370,8 +382,9 @@ def test_every_counter_is_explained() -> None:
 
 def test_every_key_of_the_statistics_is_explained() -> None:
     text = page("operations.md")
+    line = Multicast(f"239.255.7.30:{free_port()}")
     with (
-        Peer("one", streams=[Stream("a.**")]) as one,
+        Peer("one", streams=[Stream("a.**", transport=line)]) as one,
         Peer("two", connect=one.address) as two,
         two.subscribe("**") as events,
     ):
@@ -381,6 +394,7 @@ def test_every_key_of_the_statistics_is_explained() -> None:
         stream = one.stats()["streams"]["a.**"]
         reader = two.stats()
         source = reader["subscriptions"][0]["sources"][0]
+        packets = [stream["multicast"], source["multicast"]]
         link = reader["links"][0]
         groups = [
             stream,
@@ -389,6 +403,8 @@ def test_every_key_of_the_statistics_is_explained() -> None:
             reader["subscriptions"][0],
             source,
             link,
+            *packets,
+            *(line for figures in packets for line in figures["lines"]),
         ]
     missing = {key for group in groups for key in group if f"`{key}`" not in text}
     assert missing == set()

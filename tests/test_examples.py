@@ -41,6 +41,13 @@ EXPECTED: dict[str, list[str]] = {
     "14_ledger.py": ["1000       250      750    0         0 reconciles", "990 reconciles"],
     "15_testing.py": ["outage: the last event was found missing", "all tests passed"],
     "16_read_a_frame.py": ["'key': 'c', 'payload': b'\\xc0'"],
+    "17_multicast.py": ["lost on the way", "250000 quotes to each of three, 0 lost"],
+    "18_one_way_feed.py": [
+        "connections of the recorder: 0",
+        "20000 trades in order, 0 lost",
+        "joined late: [19995, 19996, 19997, 19998, 19999]",
+    ],
+    "19_two_lines.py": ["both lines up", "line A is cut             0  ", "each loses 5 %"],
 }
 
 
