@@ -22,8 +22,8 @@ def story(outcome: Outcome) -> list[str]:
         f"heartbeats showed them those at the end.",
         f"They sent {asked:,} requests to the group, and {PUBLISHER} sent {repairs:,} packets "
         f"again. One repair serves everybody who lost that packet: {suppressed:,} came to a "
-        f"receiver that had not asked yet, and then did not have to. {PUBLISHER} ignored "
-        f"{sent.get('suppressed', 0):,} requests for packets that it had just sent again.",
+        f"receiver that had not asked yet, and then did not have to. {sent.get('suppressed', 0):,} "
+        f"that {PUBLISHER} was asked for had just been sent again, and were not sent twice.",
         *(_receiver_text(receiver) for receiver in outcome.receivers),
     ]
 

@@ -17,9 +17,9 @@ BAR_SCALE_MIN = 20
 #: Columns for each receiver, and where they come from.
 COLUMNS = {
     "packets": "packets",
-    "requests": "nacks",
+    "NACKs": "nacks",
     "repaired": "repaired",
-    "unasked": "suppressed",
+    "suppressed": "suppressed",
     "twice": "duplicates",
     "missing": "missing",
 }
@@ -66,8 +66,8 @@ def _line(run: Run) -> str:
     for receiver in run.receivers:
         parts.append(
             f"{receiver.name} lost {receiver.figure('dropped_data'):,}, "
-            f"{receiver.packets('nacks'):,} requests, {receiver.packets('repaired'):,} repaired, "
-            f"{receiver.packets('suppressed'):,} without asking, "
+            f"{receiver.packets('nacks'):,} NACKs, {receiver.packets('suppressed'):,} suppressed, "
+            f"{receiver.packets('repaired'):,} repaired, "
             f"{receiver.packets('missing'):,} missing"
         )
     return " | ".join(parts)
@@ -96,7 +96,7 @@ def _publisher(run: Run) -> RenderableType:
         (f"{sent.get('packets', 0):,}", "bold"),
         f" packets to {run.group}, once for all",
         indent,
-        f"{sent.get('nacks', 0):,} requests heard, ",
+        f"{sent.get('nacks', 0):,} NACKs heard, ",
         (f"{sent.get('repairs', 0):,} packets sent again", "green"),
         f", {sent.get('suppressed', 0):,} not sent twice, {sent.get('heartbeats', 0):,} heartbeats",
     )

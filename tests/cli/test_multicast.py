@@ -295,7 +295,9 @@ def test_plain_view_says_what_happens_when_it_does(capsys: pytest.CaptureFixture
         show(run)  # type: ignore[arg-type]
     first, second = capsys.readouterr().out.splitlines()
     assert first == "  0.5 s  one"
-    assert second.startswith("  1.5 s    5 quotes in 2 packets, 1 sent again | alice lost 9, 5 req")
+    assert second.startswith(
+        "  1.5 s    5 quotes in 2 packets, 1 sent again | alice lost 9, 5 NACKs"
+    )
 
 
 def test_live_view_is_drawn() -> None:
@@ -313,5 +315,5 @@ def test_live_view_is_drawn() -> None:
     with live_view(out) as show:
         show(run)  # type: ignore[arg-type]
     text = out.file.getvalue()  # type: ignore[attr-defined]
-    for words in ("meshmsg demo feed", "20 packets sent again", "alice", "bob", "unasked"):
+    for words in ("meshmsg demo feed", "20 packets sent again", "alice", "bob", "suppressed"):
         assert words in text
