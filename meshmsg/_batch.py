@@ -11,12 +11,15 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._codecs import Codec, MsgpackCodec, decode_payloads
+from meshmsg._compiled import COMPILED
 from meshmsg._errors import ConfigError
 from meshmsg._event import Event, Position
 from meshmsg._frame import RAW, Frame, VarColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
+if COMPILED:
+    from meshmsg import _speed
 
 
 class Batch:
@@ -59,6 +62,8 @@ class Batch:
         """The events as a list."""
         if self.hi - self.lo == 1 and self.frame.flags & RAW:  # idle: one event, as it came
             return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
+        if COMPILED and self.keep is None:
+            return _speed.make_events(Event, self, self.data, self.lo)
         return list(map(Event, self.data, repeat(self), self.indices))
 
     @property
@@ -220,7 +225,7 @@ def _arrow_column(
     if column is None:
         return pa.nulls(count, type)
     bits, values = column
-    buffers = [bits or None, values.offset_bytes, values.blob]
+    buffers = [bits or None, *values.views()]
     return pa.Array.from_buffers(
         type, count, [None if b is None else pa.py_buffer(b) for b in buffers]
     )
