@@ -60,10 +60,14 @@ class Batch:
 
     def events(self) -> list[Event]:
         """The events as a list."""
-        if self.hi - self.lo == 1 and self.frame.flags & RAW:  # idle: one event, as it came
-            return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
         if COMPILED and self.keep is None:
+            frame = self.frame
+            if frame.flags & RAW and not frame.encodings:
+                return _speed.raw_events(Event, self, frame.payloads, self.lo, self.hi)
             return _speed.make_events(Event, self, self.data, self.lo)
+        plain = self.frame.flags & RAW and not self.frame.encodings
+        if plain and self.hi - self.lo == 1:  # idle: one event, as it came
+            return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
         return list(map(Event, self.data, repeat(self), self.indices))
 
     @property
@@ -182,6 +186,10 @@ class Batch:
             # The type is said, because an empty list has none.
             return table.take(pa.array(self.keep, pa.int64()))
         return table.slice(self.lo, self.hi - self.lo)
+
+
+if COMPILED:
+    _speed.set_up_batches(Batch)
 
 
 def _frame_table(frame: Frame, stream: str) -> pa.Table:

@@ -5,6 +5,7 @@ from collections.abc import Coroutine as AnyCoroutine
 from typing import Any
 
 from meshmsg._batch import Batch
+from meshmsg._codecs import Codec
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Position
 from meshmsg._frame import Frame, FrameBuilder, VarColumn
@@ -43,6 +44,12 @@ def column_length(
 def split(
     data: bytes, offsets_at: int, blob_at: int, blob_stop: int, count: int, lo: int, hi: int, /
 ) -> list[bytes]: ...
+def new_frame(data: bytes, /) -> Frame: ...
+def set_up_batches(batch: type[Batch], /) -> None: ...
+def whole_batch(frame: Frame, stream: str, codec: Codec, /) -> Batch: ...
+def raw_events(
+    kind: type[Event], batch: Batch, column: VarColumn, lo: int, hi: int, /
+) -> list[Event]: ...
 def make_events(kind: type[Event], batch: Batch, values: list[Any], lo: int, /) -> list[Event]: ...
 
 class OpenFrame(FrameBuilder):

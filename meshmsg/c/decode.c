@@ -21,8 +21,12 @@ enum { C_DATA, C_OFFSETS_AT, C_BLOB_AT, C_BLOB_STOP, C_COUNT, C_LENGTH, C_OFFSET
 static const char *const column_names[] = {"_data", "_offsets_at", "_blob_at", "_blob_stop", "count",
                                            "_length", "_offsets"};
 
-static Py_ssize_t frame_slots[F_SLOTS], column_slots[C_SLOTS];
-static PyTypeObject *frame_type, *column_type;
+enum { B_DATA, B_PAYLOADS, B_CODEC, B_FRAME, B_HI, B_KEEP, B_LO, B_STREAM, B_SLOTS };
+static const char *const batch_names[] = {"_data", "_payloads", "codec", "frame", "hi", "keep", "lo",
+                                          "stream"};
+
+static Py_ssize_t frame_slots[F_SLOTS], column_slots[C_SLOTS], batch_slots[B_SLOTS];
+static PyTypeObject *frame_type, *column_type, *batch_type;
 static PyObject *known_tables, *read_table, *protocol_error, *empty;
 
 static int
@@ -82,6 +86,15 @@ set_slot(PyObject *object, Py_ssize_t place, PyObject *value)
 
 #define SET_FRAME(slot, value) set_slot(frame, frame_slots[slot], value)
 #define SET_COLUMN(slot, value) set_slot(column, column_slots[slot], value)
+
+#define SET_BATCH(slot, value) set_slot(batch, batch_slots[slot], value)
+
+/* Borrowed; NULL where nothing was set. */
+static PyObject *
+get_slot(PyObject *object, Py_ssize_t place)
+{
+    return *(PyObject **)((char *)object + place);
+}
 
 /* --- offsets --- */
 
@@ -166,6 +179,27 @@ mm_column_length(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t 
     return length == -2 ? bad_offsets() : PyLong_FromSsize_t(length);
 }
 
+static int
+check_items(const Places *p, Py_ssize_t lo, Py_ssize_t hi)
+{
+    if (lo < 0 || lo > hi || hi > p->count) {
+        PyErr_SetString(PyExc_IndexError, "no such items");
+        return -1;
+    }
+    return 0;
+}
+
+static inline PyObject *
+item_at(PyObject *data, const Places *p, Py_ssize_t index)
+{
+    const char *start = PyBytes_AS_STRING(data), *offset = start + p->offsets_at + 4 * index;
+    uint32_t from = get32(offset), to = get32(offset + 4);
+    if (from > to || (Py_ssize_t)to > p->blob_stop - p->blob_at) {
+        return bad_offsets(); /* checked when the frame was read, and still never trusted */
+    }
+    return PyBytes_FromStringAndSize(start + p->blob_at + from, to - from);
+}
+
 /* split(data, offsets_at, blob_at, blob_stop, count, lo, hi): items `lo` to `hi` as a list. */
 PyObject *
 mm_split(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
@@ -182,30 +216,17 @@ mm_split(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     if (PyErr_Occurred()) {
         return NULL;
     }
-    if (lo < 0 || lo > hi || hi > p.count) {
-        PyErr_SetString(PyExc_IndexError, "no such items");
+    if (check_items(&p, lo, hi) < 0) {
         return NULL;
     }
     PyObject *items = PyList_New(hi - lo);
-    if (items == NULL) {
-        return NULL;
-    }
-    const char *data = PyBytes_AS_STRING(args[0]), *offsets = data + p.offsets_at;
-    size_t blob = (size_t)(p.blob_stop - p.blob_at);
-    uint32_t start = offset_at(offsets, lo);
-    for (Py_ssize_t i = lo; i < hi; i++) {
-        uint32_t stop = offset_at(offsets, i + 1);
-        if (start > stop || stop > blob) { /* checked when the frame was read; never trusted */
-            Py_DECREF(items);
-            return bad_offsets();
-        }
-        PyObject *item = PyBytes_FromStringAndSize(data + p.blob_at + start, stop - start);
+    for (Py_ssize_t i = lo; items != NULL && i < hi; i++) {
+        PyObject *item = item_at(args[0], &p, i);
         if (item == NULL) {
-            Py_DECREF(items);
-            return NULL;
+            Py_CLEAR(items);
+        } else {
+            PyList_SET_ITEM(items, i - lo, item);
         }
-        PyList_SET_ITEM(items, i - lo, item);
-        start = stop;
     }
     return items;
 }
@@ -394,7 +415,115 @@ mm_read_frame(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
     return fill_plain(frame, data, &h) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* --- events --- */
+/* new_frame(data): a `Frame`, by the shortest way. */
+PyObject *
+mm_new_frame(PyObject *Py_UNUSED(module), PyObject *data)
+{
+    Header h;
+    if (frame_type == NULL || !PyBytes_Check(data)) {
+        PyErr_SetString(PyExc_TypeError, "new_frame(data: bytes)");
+        return NULL;
+    }
+    if (check_header(PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data), &h) < 0) {
+        return NULL;
+    }
+    if (h.flags & ~(unsigned)(RAW | TIMES) || h.topics != 1) {
+        return PyObject_CallOneArg((PyObject *)frame_type, data);
+    }
+    PyObject *frame = frame_type->tp_alloc(frame_type, 0);
+    if (frame != NULL && (fill_header(frame, data, &h) < 0 || fill_plain(frame, data, &h) < 0)) {
+        Py_CLEAR(frame);
+    }
+    return frame;
+}
+
+/* --- batches and events --- */
+
+/* set_up_batches(Batch): once, at import. */
+PyObject *
+mm_set_up_batches(PyObject *Py_UNUSED(module), PyObject *type)
+{
+    if (!PyType_Check(type) || find_slots(type, batch_names, B_SLOTS, batch_slots) < 0) {
+        return NULL;
+    }
+    Py_XSETREF(batch_type, (PyTypeObject *)Py_NewRef(type));
+    Py_RETURN_NONE;
+}
+
+/* whole_batch(frame, stream, codec): `Batch(frame, stream, codec)`, by the shortest way. */
+PyObject *
+mm_whole_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || batch_type == NULL || frame_type == NULL
+        || !PyObject_TypeCheck(args[0], frame_type)) {
+        PyErr_SetString(PyExc_TypeError, "whole_batch(frame: Frame, stream: str, codec: Codec)");
+        return NULL;
+    }
+    PyObject *batch = batch_type->tp_alloc(batch_type, 0);
+    if (batch == NULL) {
+        return NULL;
+    }
+    if (SET_BATCH(B_FRAME, Py_NewRef(args[0])) < 0 || SET_BATCH(B_STREAM, Py_NewRef(args[1])) < 0
+        || SET_BATCH(B_CODEC, Py_NewRef(args[2])) < 0 || SET_BATCH(B_LO, PyLong_FromLong(0)) < 0
+        || SET_BATCH(B_HI, Py_XNewRef(get_slot(args[0], frame_slots[F_COUNT]))) < 0
+        || SET_BATCH(B_KEEP, Py_NewRef(Py_None)) < 0 || SET_BATCH(B_DATA, Py_NewRef(Py_None)) < 0
+        || SET_BATCH(B_PAYLOADS, Py_NewRef(Py_None)) < 0) {
+        Py_CLEAR(batch);
+    }
+    return batch;
+}
+
+static int
+places_of(PyObject *column, PyObject **data, Places *p)
+{
+    PyObject *args[5];
+    static const int slots[] = {C_DATA, C_OFFSETS_AT, C_BLOB_AT, C_BLOB_STOP, C_COUNT};
+    if (column_type == NULL || !PyObject_TypeCheck(column, column_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a column");
+        return -1;
+    }
+    for (int i = 0; i < 5; i++) {
+        args[i] = get_slot(column, column_slots[slots[i]]);
+        if (args[i] == NULL) {
+            PyErr_SetString(PyExc_AttributeError, "the column is empty");
+            return -1;
+        }
+    }
+    *data = args[0];
+    return read_places(args, p);
+}
+
+/* raw_events(Event, batch, column, lo, hi): Event(payload, batch, index) for each, in a list. */
+PyObject *
+mm_raw_events(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Places p;
+    PyObject *data;
+    if (nargs != 5) {
+        PyErr_SetString(PyExc_TypeError, "raw_events() takes 5 arguments");
+        return NULL;
+    }
+    Py_ssize_t lo = PyLong_AsSsize_t(args[3]), hi = PyLong_AsSsize_t(args[4]);
+    if (PyErr_Occurred() || places_of(args[2], &data, &p) < 0 || check_items(&p, lo, hi) < 0) {
+        return NULL;
+    }
+    PyObject *events = PyList_New(hi - lo);
+    for (Py_ssize_t i = lo; events != NULL && i < hi; i++) {
+        PyObject *payload = item_at(data, &p, i), *index = PyLong_FromSsize_t(i), *event = NULL;
+        if (payload != NULL && index != NULL) {
+            PyObject *fields[] = {payload, args[1], index};
+            event = PyObject_Vectorcall(args[0], fields, 3, NULL);
+        }
+        Py_XDECREF(payload);
+        Py_XDECREF(index);
+        if (event == NULL) {
+            Py_CLEAR(events);
+        } else {
+            PyList_SET_ITEM(events, i - lo, event);
+        }
+    }
+    return events;
+}
 
 /* make_events(Event, batch, values, lo): Event(value, batch, index) for each, in a list. */
 PyObject *

@@ -16,6 +16,10 @@ static PyMethodDef functions[] = {
     FUNCTION("read_frame", mm_read_frame, METH_FASTCALL),
     FUNCTION("column_length", mm_column_length, METH_FASTCALL),
     FUNCTION("split", mm_split, METH_FASTCALL),
+    FUNCTION("new_frame", mm_new_frame, METH_O),
+    FUNCTION("set_up_batches", mm_set_up_batches, METH_O),
+    FUNCTION("whole_batch", mm_whole_batch, METH_FASTCALL),
+    FUNCTION("raw_events", mm_raw_events, METH_FASTCALL),
     FUNCTION("make_events", mm_make_events, METH_FASTCALL),
     {0},
 };

@@ -75,6 +75,10 @@ PyObject *mm_set_up_decoder(PyObject *module, PyObject *args);
 PyObject *mm_read_frame(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_column_length(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_split(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *mm_new_frame(PyObject *module, PyObject *data);
+PyObject *mm_set_up_batches(PyObject *module, PyObject *type);
+PyObject *mm_whole_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *mm_raw_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_make_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* open_frame.c */
