@@ -337,6 +337,7 @@ class Intake:
             return True
         if self._lines:
             return False
+        self.current = None  # taken; to let go of it now costs nobody any time
         data = self._client.recv_soon()
         if data is None:
             return False

@@ -19,11 +19,8 @@ from meshmsg.recovery.loss_detector import NEVER
 
 if TYPE_CHECKING:
     from meshmsg._intake import Intake
-
 if COMPILED:
-    from meshmsg._speed import new_frame, whole_batch
-else:
-    new_frame, whole_batch = Frame, Batch
+    from meshmsg import _speed
 
 
 def take_next(intake: Intake, data: bytes, now: float) -> bool:
@@ -34,7 +31,7 @@ def take_next(intake: Intake, data: bytes, now: float) -> bool:
     if data[8:12] != FRAME_MAGIC or intake._ready:
         return False
     try:
-        frame = new_frame(data)
+        frame = Frame(data)
     except ProtocolError:
         return False
     source = intake._by_wire.get(frame.stream)
@@ -48,7 +45,7 @@ def take_next(intake: Intake, data: bytes, now: float) -> bool:
     if receiver._pending or source.keeps.get(frame.topics) != "all":
         return False
     books = source.books
-    batch = whole_batch(frame, books.stream, source.codec)
+    batch = Batch(frame, books.stream, source.codec)
     iterator = iter(batch.events())
     receiver.next = receiver.high = stop
     receiver._hint_since = NEVER
@@ -61,3 +58,8 @@ def take_next(intake: Intake, data: bytes, now: float) -> bool:
         intake.iterator = iterator
     intake._note_consumed(source, len(data))
     return True
+
+
+take_next_in_python = take_next
+if COMPILED:
+    take_next = _speed.take_next  # type: ignore[assignment]

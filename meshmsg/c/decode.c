@@ -29,8 +29,9 @@ static Py_ssize_t frame_slots[F_SLOTS], column_slots[C_SLOTS], batch_slots[B_SLO
 static PyTypeObject *frame_type, *column_type, *batch_type;
 static PyObject *known_tables, *read_table, *protocol_error, *empty;
 
-static int
-find_slots(PyObject *type, const char *const *names, int count, Py_ssize_t *places)
+/* Where the slots of these names lie in an object of a class. */
+int
+mm_find_slots(PyObject *type, const char *const *names, int count, Py_ssize_t *places)
 {
     for (int i = 0; i < count; i++) {
         PyObject *slot = PyObject_GetAttrString(type, names[i]);
@@ -57,8 +58,8 @@ mm_set_up_decoder(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *frame, *column, *tables, *read, *error;
     if (!PyArg_ParseTuple(args, "O!O!O!OO", &PyType_Type, &frame, &PyType_Type, &column,
                           &PyDict_Type, &tables, &read, &error)
-        || find_slots(frame, frame_names, F_SLOTS, frame_slots) < 0
-        || find_slots(column, column_names, C_SLOTS, column_slots) < 0) {
+        || mm_find_slots(frame, frame_names, F_SLOTS, frame_slots) < 0
+        || mm_find_slots(column, column_names, C_SLOTS, column_slots) < 0) {
         return NULL;
     }
     Py_XSETREF(frame_type, (PyTypeObject *)Py_NewRef(frame));
@@ -437,13 +438,38 @@ mm_new_frame(PyObject *Py_UNUSED(module), PyObject *data)
     return frame;
 }
 
+/* For the short way in: borrowed. */
+PyObject *
+mm_protocol_error(void)
+{
+    return protocol_error;
+}
+
+PyObject *
+mm_frame_topics(PyObject *frame)
+{
+    return get_slot(frame, frame_slots[F_TOPICS]);
+}
+
+PyObject *
+mm_frame_stop(PyObject *frame)
+{
+    return get_slot(frame, frame_slots[F_STOP]);
+}
+
+PyObject *
+mm_frame_count(PyObject *frame)
+{
+    return get_slot(frame, frame_slots[F_COUNT]);
+}
+
 /* --- batches and events --- */
 
 /* set_up_batches(Batch): once, at import. */
 PyObject *
 mm_set_up_batches(PyObject *Py_UNUSED(module), PyObject *type)
 {
-    if (!PyType_Check(type) || find_slots(type, batch_names, B_SLOTS, batch_slots) < 0) {
+    if (!PyType_Check(type) || mm_find_slots(type, batch_names, B_SLOTS, batch_slots) < 0) {
         return NULL;
     }
     Py_XSETREF(batch_type, (PyTypeObject *)Py_NewRef(type));

@@ -20,6 +20,7 @@ static PyMethodDef functions[] = {
     FUNCTION("set_up_batches", mm_set_up_batches, METH_O),
     FUNCTION("whole_batch", mm_whole_batch, METH_FASTCALL),
     FUNCTION("raw_events", mm_raw_events, METH_FASTCALL),
+    FUNCTION("take_next", mm_take_next, METH_FASTCALL),
     FUNCTION("make_events", mm_make_events, METH_FASTCALL),
     {0},
 };
@@ -36,7 +37,8 @@ PyMODINIT_FUNC
 PyInit__speed(void)
 {
     mm_crc32c_init();
-    if (PyType_Ready(&OpenFrame_Type) < 0 || mm_ready_publish() < 0 || mm_ready_coroutines() < 0) {
+    if (PyType_Ready(&OpenFrame_Type) < 0 || mm_ready_publish() < 0 || mm_ready_coroutines() < 0
+        || mm_ready_shortcut() < 0) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);

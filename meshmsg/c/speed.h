@@ -81,6 +81,16 @@ PyObject *mm_whole_batch(PyObject *module, PyObject *const *args, Py_ssize_t nar
 PyObject *mm_raw_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_make_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
+int mm_find_slots(PyObject *type, const char *const *names, int count, Py_ssize_t *places);
+PyObject *mm_protocol_error(void);
+PyObject *mm_frame_topics(PyObject *frame);
+PyObject *mm_frame_stop(PyObject *frame);
+PyObject *mm_frame_count(PyObject *frame);
+
+/* shortcut.c */
+PyObject *mm_take_next(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+int mm_ready_shortcut(void);
+
 /* open_frame.c */
 typedef struct {
     PyObject *topic, *payload;
