@@ -67,7 +67,7 @@ HOT_NS = 100_000
 #: An open frame that gathered more events than this in that time goes on filling ...
 DENSE_EVENTS = 8
 #: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
-HOT_MAX_NS = 2_000_000
+HOT_MAX_NS = 500_000
 #: How often the I/O thread looks at frames that are filling.
 FILLING_S = 0.002
 #: A frame of a multicast stream leaves as one burst of packets, in one call to the kernel.
