@@ -56,8 +56,8 @@ clean: ## remove .venv and everything built
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps are older than pyproject.toml exactly when there is something to install.
-$(DEV): pyproject.toml | $(BIN)/python
+# A stamp is older than one of these exactly when there is something to install or to compile.
+$(DEV): pyproject.toml $(wildcard meshmsg/c/*.[ch]) | $(BIN)/python
 	@echo "Installing meshmsg and its development tools into $(VENV) ..."
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +16,21 @@ from typing import Any
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
+from meshmsg._compiled import COMPILED
 from meshmsg._config import load_toml
 from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
 from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
+from meshmsg._publisher import PublisherSide
 from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss, no_publishers
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.recovery.loss_detector import NEVER
+
+if COMPILED:
+    from meshmsg import _speed
+
+    # So that tasks, `gather`, `wait_for` and `asyncio.run` take it for what it is.
+    Coroutine.register(_speed.Coroutine)
 
 #: A consumer or publisher that never has to wait still lets the loop run this often.
 TURN_S = 0.005
@@ -55,7 +63,18 @@ class AsyncSubscription(SubscriptionBase):
         self.close()
 
     def __aiter__(self) -> AsyncIterator[Event]:
+        if COMPILED:
+            return _speed.AsyncEvents(self._intake, self._next_event)
         return self._iterate()
+
+    async def _next_event(self) -> Event:
+        """The next event when none is at hand: what `_iterate` does between two batches."""
+        intake = self._intake
+        while True:
+            if await self._next_batch(None, as_events=True) is None:
+                raise StopAsyncIteration
+            for event in intake.iterator:
+                return event
 
     async def _iterate(self) -> AsyncIterator[Event]:
         intake = self._intake
@@ -198,7 +217,17 @@ class AsyncPeer(PeerBase):
 
     def _start(self) -> None:
         super()._start()
-        self._publish = self._open_node().publisher.publish
+        publisher = self._open_node().publisher
+        self._publish = publisher.publish
+        publish = publisher.publish
+        if (
+            COMPILED
+            and isinstance(publish, _speed.Publish)
+            and type(self).publish is AsyncPeer.publish
+        ):
+            # A coroutine costs as much as publishing does.
+            gated = partial(_publish_gated, publisher)
+            self.publish = _speed.AsyncPublish(publish, _ignore, gated)  # type: ignore[method-assign]
 
     async def __aenter__(self) -> AsyncPeer:
         self._start()
@@ -216,6 +245,7 @@ class AsyncPeer(PeerBase):
         """Hand over what was published, say good-bye, free everything.  Safe to call again."""
         wait = self.config.tuning.close_timeout_s if timeout is None else timeout
         self._publish = None
+        self.__dict__.pop("publish", None)
         await asyncio.shield(asyncio.to_thread(self._shut, time.monotonic() + wait))
 
     async def publish(
@@ -242,11 +272,8 @@ class AsyncPeer(PeerBase):
             if not position.seq & 0xFFF:
                 await asyncio.sleep(0)  # a loop that only publishes lets the others run, too
             return position
-
-        def attempt(ring: Callable[[], None]) -> Position | None:
-            return publish(topic, data, key=key, headers=headers, on_gate=ring)
-
-        return await self._when_open(attempt, topic, timeout)
+        publisher = self._open_node().publisher
+        return await _publish_gated(publisher, topic, data, key, headers, timeout)
 
     async def publish_many(
         self,
@@ -266,7 +293,7 @@ class AsyncPeer(PeerBase):
             if last is None:
                 attempt = partial(publisher.publish_run, outlet, topic, run, None)
                 try:
-                    last = await self._when_open(attempt, topic, timeout)
+                    last = await _when_open(publisher, attempt, topic, timeout)
                 except PublishTimeout as error:
                     error.last = done
                     raise
@@ -275,34 +302,6 @@ class AsyncPeer(PeerBase):
                 await asyncio.sleep(0)
                 turn = time.monotonic()
         return last
-
-    async def _when_open(
-        self,
-        attempt: Callable[[Callable[[], None]], Position | None],
-        topic: str,
-        timeout: float | None,
-    ) -> Position:
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            opened: asyncio.Future[None] = loop.create_future()
-
-            def ring(opened: asyncio.Future[None] = opened) -> None:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_resolve, opened)
-
-            position = attempt(ring)
-            if position is not None:
-                return position
-            left = None if deadline is None else deadline - time.monotonic()
-            try:
-                await asyncio.wait_for(opened, left)
-            except TimeoutError:
-                stream, names = self._open_node().publisher.blockers(topic)
-                raise PublishTimeout(stream, timeout or 0.0, names) from None
-            finally:
-                if self._node is not None:
-                    self._node.publisher.forget_waiter(topic, ring)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was published is handed over.  Raises `WaitTimeout`."""
@@ -344,6 +343,50 @@ class AsyncPeer(PeerBase):
         node = self._open_node()
         await asyncio.to_thread(node.publisher.refresh, timeout)
         return node.ledger()
+
+
+async def _publish_gated(
+    publisher: PublisherSide,
+    topic: str,
+    data: Any,
+    key: str | None,
+    headers: Mapping[str, Any] | None,
+    timeout: float | None,
+) -> Position:
+    """Publish one event as soon as its stream, which is blocked, lets it through."""
+
+    def attempt(ring: Callable[[], None]) -> Position | None:
+        return publisher.publish(topic, data, key=key, headers=headers, on_gate=ring)
+
+    return await _when_open(publisher, attempt, topic, timeout)
+
+
+async def _when_open(
+    publisher: PublisherSide,
+    attempt: Callable[[Callable[[], None]], Position | None],
+    topic: str,
+    timeout: float | None,
+) -> Position:
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        opened: asyncio.Future[None] = loop.create_future()
+
+        def ring(opened: asyncio.Future[None] = opened) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, opened)
+
+        position = attempt(ring)
+        if position is not None:
+            return position
+        left = None if deadline is None else deadline - time.monotonic()
+        try:
+            await asyncio.wait_for(opened, left)
+        except TimeoutError:
+            stream, names = publisher.blockers(topic)
+            raise PublishTimeout(stream, timeout or 0.0, names) from None
+        finally:
+            publisher.forget_waiter(topic, ring)
 
 
 def _ignore() -> None:

@@ -11,12 +11,15 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._codecs import Codec, MsgpackCodec, decode_payloads
+from meshmsg._compiled import COMPILED
 from meshmsg._errors import ConfigError
 from meshmsg._event import Event, Position
 from meshmsg._frame import RAW, Frame, VarColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
+if COMPILED:
+    from meshmsg import _speed
 
 
 class Batch:
@@ -57,7 +60,13 @@ class Batch:
 
     def events(self) -> list[Event]:
         """The events as a list."""
-        if self.hi - self.lo == 1 and self.frame.flags & RAW:  # idle: one event, as it came
+        if COMPILED and self.keep is None:
+            frame = self.frame
+            if frame.flags & RAW and not frame.encodings:
+                return _speed.raw_events(Event, self, frame.payloads, self.lo, self.hi)
+            return _speed.make_events(Event, self, self.data, self.lo)
+        plain = self.frame.flags & RAW and not self.frame.encodings
+        if plain and self.hi - self.lo == 1:  # idle: one event, as it came
             return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
         return list(map(Event, self.data, repeat(self), self.indices))
 
@@ -179,6 +188,10 @@ class Batch:
         return table.slice(self.lo, self.hi - self.lo)
 
 
+if COMPILED:
+    _speed.set_up_batches(Batch)
+
+
 def _frame_table(frame: Frame, stream: str) -> pa.Table:
     try:
         import pyarrow as pa
@@ -220,7 +233,7 @@ def _arrow_column(
     if column is None:
         return pa.nulls(count, type)
     bits, values = column
-    buffers = [bits or None, values.offset_bytes, values.blob]
+    buffers = [bits or None, *values.views()]
     return pa.Array.from_buffers(
         type, count, [None if b is None else pa.py_buffer(b) for b in buffers]
     )

@@ -114,7 +114,7 @@ def encode_payload(codec: Codec, data: Any) -> bytes:
         ) from error
     if not isinstance(payload, bytes):  # later, it would spoil the frame that it is in
         raise PayloadError(f"codec {codec.name!r} made a {type(payload).__name__}, not bytes")
-    return payload
+    return payload if payload.__class__ is bytes else bytes(payload)
 
 
 def decode_payloads(codec: Codec, payloads: Sequence[bytes]) -> list[Any]:

@@ -20,8 +20,12 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
+from meshmsg._compiled import COMPILED
 from meshmsg._errors import MeshError, ProtocolError
 from meshmsg._topics import check_topic
+
+if COMPILED:
+    from meshmsg import _speed
 
 FRAME_MAGIC = b"MMF1"
 HEARTBEAT_MAGIC = b"MMH1"
@@ -118,9 +122,9 @@ class _UniformSplitter:
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[tuple[int, int, Struct], ...]] = {}
 
-    def split(self, blob: bytes | memoryview, length: int, count: int) -> list[bytes]:
+    def split(self, data: bytes, at: int, length: int, count: int) -> list[bytes]:
         if count < self.BLOCKS[-2]:  # too few to be worth a new length's blocks
-            return [bytes(blob[at : at + length]) for at in range(0, count * length, length)]
+            return [data[i : i + length] for i in range(at, at + count * length, length)]
         blocks = self._blocks.get(length)
         if blocks is None:
             if len(self._blocks) >= self.LENGTHS_MAX:
@@ -129,10 +133,9 @@ class _UniformSplitter:
             blocks = tuple((n, n * length, Struct(f"{length}s" * n)) for n in self.BLOCKS)
             self._blocks[length] = blocks
         items: list[bytes] = []
-        at = 0
         for n, size, struct in blocks:
             while count >= n:
-                items += struct.unpack_from(blob, at)
+                items += struct.unpack_from(data, at)
                 at += size
                 count -= n
         return items
@@ -252,6 +255,11 @@ def encode_frame(
     start, rest = head[:CHECK_AT], head[CHECK_AT + 4 :]
     check = crc32c(tail, crc32c(rest, crc32c(start)))
     return b"".join((start, check.to_bytes(4, "little"), rest, tail))
+
+
+encode_frame_in_python = encode_frame
+if COMPILED:
+    encode_frame = _speed.encode_frame  # type: ignore[assignment]
 
 
 Note = tuple[str | None, bytes | None]
@@ -468,47 +476,89 @@ _topic_tables = _TopicTables()
 
 
 class VarColumn:
-    """A column of byte strings of different lengths: offsets and one blob, checked."""
+    """A column of byte strings of different lengths: offsets and one blob of a frame, checked."""
 
-    __slots__ = ("_length", "_offsets", "blob", "count", "offset_bytes")
+    __slots__ = (
+        "_blob_at",
+        "_blob_stop",
+        "_data",
+        "_length",
+        "_offsets",
+        "_offsets_at",
+        "count",
+    )
 
-    def __init__(self, offset_bytes: bytes, blob: bytes, count: int) -> None:
-        self.offset_bytes = offset_bytes
-        self.blob = blob
+    _offsets: list[int] | None
+
+    def __init__(
+        self, data: bytes, offsets_at: int, blob_at: int, blob_stop: int, count: int
+    ) -> None:
+        self._data = data
+        self._offsets_at = offsets_at
+        self._blob_at = blob_at
+        self._blob_stop = blob_stop
         self.count = count
-        self._offsets: list[int] | None = None
-        self._length = length = len(blob) // count
-        if length * count == len(blob) and offset_bytes == _uniform.offsets(length, count):
+        self._offsets = None
+        if COMPILED:
+            self._length = _speed.column_length(data, offsets_at, blob_at, blob_stop, count)
             return
-        self._length = -1
-        self._offsets = offsets = _read_column("I", memoryview(offset_bytes)).tolist()
+        size = blob_stop - blob_at
+        self._length = length = size // count
+        if length * count == size and self.offset_bytes == _uniform.offsets(length, count):
+            return
+        self._length = -1  # they differ
+        offsets = self._read_offsets()
         # Sorting a sorted list is one pass in C: the cheapest proof that offsets only grow.
-        if offsets[0] != 0 or offsets[-1] != len(blob) or offsets != sorted(offsets):
+        if offsets[0] != 0 or offsets[-1] != size or offsets != sorted(offsets):
             raise ProtocolError("offsets do not fit their blob")
+
+    @property
+    def offset_bytes(self) -> bytes:
+        """The offsets column as bytes."""
+        return self._data[self._offsets_at : self._offsets_at + 4 * (self.count + 1)]
+
+    @property
+    def blob(self) -> bytes:
+        """The joined items."""
+        return self._data[self._blob_at : self._blob_stop]
+
+    def views(self) -> tuple[memoryview, memoryview]:
+        """Offsets and blob where they lie in the frame."""
+        view = memoryview(self._data)
+        stop = self._offsets_at + 4 * (self.count + 1)
+        return view[self._offsets_at : stop], view[self._blob_at : self._blob_stop]
+
+    def _read_offsets(self) -> list[int]:
+        if self._offsets is None:
+            self._offsets = _read_column("I", memoryview(self.offset_bytes)).tolist()
+        return self._offsets
+
+    def _place(self, index: int) -> int:
+        """Where an item starts in the data."""
+        if self._length >= 0:
+            return self._blob_at + index * self._length
+        at = self._offsets_at + 4 * index
+        return self._blob_at + int.from_bytes(self._data[at : at + 4], "little")
 
     def at(self, index: int) -> bytes:
         """One item."""
-        if self._offsets is None:
-            start = index * self._length
-            return self.blob[start : start + self._length]
-        return self.blob[self._offsets[index] : self._offsets[index + 1]]
+        return self._data[self._place(index) : self._place(index + 1)]
 
     def slice_blob(self, lo: int, hi: int) -> bytes:
         """The joined items `lo` to `hi`."""
-        if lo == 0 and hi == self.count:
-            return self.blob
-        if self._offsets is None:
-            return self.blob[lo * self._length : hi * self._length]
-        return self.blob[self._offsets[lo] : self._offsets[hi]]
+        return self._data[self._place(lo) : self._place(hi)]
 
     def split(self, lo: int, hi: int) -> list[bytes]:
         """Items `lo` to `hi` as a list."""
-        if self._offsets is None:
-            if not self._length:
-                return [b""] * (hi - lo)
-            return _splitter.split(self.slice_blob(lo, hi), self._length, hi - lo)
-        blob = self.blob
-        return [blob[a:b] for a, b in pairwise(self._offsets[lo : hi + 1])]
+        data, base = self._data, self._blob_at
+        if COMPILED:
+            return _speed.split(data, self._offsets_at, base, self._blob_stop, self.count, lo, hi)
+        if self._length > 0:
+            return _splitter.split(data, self._place(lo), self._length, hi - lo)
+        if not self._length:
+            return [b""] * (hi - lo)
+        offsets = self._read_offsets()[lo : hi + 1]
+        return [data[base + a : base + b] for a, b in pairwise(offsets)]
 
 
 class Frame:
@@ -556,6 +606,21 @@ class Frame:
 
     def __init__(self, data: bytes) -> None:
         """Read a frame; raises `ProtocolError` for bytes that are not one, whole and unharmed."""
+        if COMPILED:
+            rest = _speed.read_frame(self, data)
+            if rest is None:
+                return
+            at = self._read_sections(*rest)
+        else:
+            at = self._read(data)
+        stop = at + 4 * (self.count + 1)
+        start = stop + (-stop & 7)
+        if start > len(data):
+            raise ProtocolError("sections do not fit the frame")
+        self.payloads = VarColumn(data, at, start, len(data), self.count)
+
+    def _read(self, data: bytes) -> int:
+        """Header, checksum and the sections before the payloads; returns where those start."""
         size = len(data)
         if size < HEADER.size or size > FRAME_BYTES_MAX:
             raise ProtocolError(f"a frame of {size} bytes")
@@ -588,14 +653,8 @@ class Frame:
         if self.stop >= 1 << 63 or self.epoch >= 1 << 63:
             raise ProtocolError("sequence number or epoch out of range")
         if self.flags & ~RAW or topic_count != 1:
-            at = self._read_sections(topic_count, table_bytes, key_bytes, header_bytes)
-        else:
-            at = self._read_topic(table_bytes)
-        stop = at + 4 * (count + 1)
-        start = stop + (-stop & 7)
-        if start > size:
-            raise ProtocolError("sections do not fit the frame")
-        self.payloads = VarColumn(data[at:stop], data[start:], count)
+            return self._read_sections(topic_count, table_bytes, key_bytes, header_bytes)
+        return self._read_topic(table_bytes)
 
     def _read_topic(self, table: int) -> int:
         """The sections of a frame that has no optional one; returns where the payloads start."""
@@ -655,13 +714,13 @@ class Frame:
         count, data = self.count, self.data
         bits = data[at : at + (count + 7) // 8]
         at += len(bits) + (-len(bits) & 7)
-        offsets = data[at : at + 4 * (count + 1)]
-        at += len(offsets) + (-len(offsets) & 7)
-        blob = data[at : at + blob_bytes]
+        offsets_at = at
+        at += 4 * (count + 1)
+        blob_at = at = at + (-at & 7)
         at += blob_bytes + (-blob_bytes & 7)
-        if at > len(data) or len(offsets) != 4 * (count + 1) or len(blob) != blob_bytes:
+        if at > len(data):
             raise ProtocolError("a nullable column does not fit the frame")
-        return bits, VarColumn(offsets, blob, count), at
+        return bits, VarColumn(data, offsets_at, blob_at, blob_at + blob_bytes, count), at
 
     def _read_headers(self, column: VarColumn) -> list[Mapping[str, Any]]:
         bits = self._header_bits
@@ -745,6 +804,10 @@ class Frame:
     def __repr__(self) -> str:
         where = f"{self.stream:016x}@{self.epoch}:{self.first}-{self.stop}"
         return f"<Frame {where} {len(self.data)} B>"
+
+
+if COMPILED:
+    _speed.set_up_decoder(Frame, VarColumn, _topic_tables._known, _topic_tables.read, ProtocolError)
 
 
 # --- heartbeats ------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, He
 from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
 from meshmsg._multicast import Feed
 from meshmsg._packet import HEAD, PACKET_MAGIC, STREAM_AT, PacketBeat
+from meshmsg._shortcut import take_next
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
@@ -317,7 +318,7 @@ class Intake:
         left = min(self._timer_due - now, SIGNALS_S)
         self._client.wait(left if timeout is None else min(timeout, left))
 
-    def receive(self, now: float, deadline: float | None) -> bool:
+    def receive(self, now: float, deadline: float | None, *, as_events: bool = False) -> bool:
         """If all is calm, take in the next message, waiting a little for it: the quick way.
 
         `False` if there is more to see to than data, or none came: then `pump` and `wait`.
@@ -337,10 +338,12 @@ class Intake:
             return True
         if self._lines:
             return False
+        self.current = None  # taken; to let go of it now costs nobody any time
         data = self._client.recv_soon()
         if data is None:
             return False
-        self._on_message(data, now)
+        if not (as_events and take_next(self, data, now)):
+            self._on_message(data, now)
         return True
 
     @property

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmsg import _control as c
+from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
 from meshmsg._intake import Intake, Join, RepairFrame, TailHint
@@ -505,6 +506,7 @@ class Node:
         return {
             "peer": self.config.name,
             "mesh": self.config.mesh,
+            "compiled": COMPILED,
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from meshmsg._codecs import Codec, codec_for, encode_payload
+from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig, Stream, Tuning
 from meshmsg._control import (
     NACK_RANGES_MAX,
@@ -48,12 +49,16 @@ from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, P
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note, encode_headers
 from meshmsg._mcast_out import PacketOutlet
+from meshmsg._open_frame import OpenFrame
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
 from meshmsg.transports.fanout import FanoutServer
 from meshmsg.transports.multicast import Inlet
+
+if COMPILED:
+    from meshmsg import _speed
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -62,7 +67,7 @@ HOT_NS = 100_000
 #: An open frame that gathered more events than this in that time goes on filling ...
 DENSE_EVENTS = 8
 #: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
-HOT_MAX_NS = 2_000_000
+HOT_MAX_NS = 500_000
 #: How often the I/O thread looks at frames that are filling.
 FILLING_S = 0.002
 #: A frame of a multicast stream leaves as one burst of packets, in one call to the kernel.
@@ -82,25 +87,17 @@ RUN_EVENTS_MAX = 8192
 Send = Callable[[bytes, list[bytes]], bool]
 
 
-class Outlet(FrameBuilder):
+class Outlet(OpenFrame):
     """One stream on its way out: its open frame, its core, and what the hot path needs at hand."""
 
     __slots__ = (
         "codec",
         "config",
-        "dirty",
-        "due_ns",
-        "epoch",
         "event_bytes_max",
         "gate_waiters",
-        "gated",
-        "large_max",
         "packets",
         "seen",
         "sender",
-        "sent_ns",
-        "size_max",
-        "stream",
     )
 
     def __init__(
@@ -188,11 +185,13 @@ class PublisherSide:
         self._epoch = epoch
         self._wake = wake
         self._lock = threading.RLock()
-        if FrameBuilder.NEEDS_LOCK:
-            self.publish = self._publish_locked  # type: ignore[method-assign]
         self._changed = threading.Condition(self._lock)
         self._outlets: dict[str, Outlet] = {}
         self._routes: dict[str, Outlet] = {}
+        if FrameBuilder.NEEDS_LOCK:
+            self.publish = self._publish_locked  # type: ignore[method-assign]
+        elif COMPILED:
+            self.publish = _speed.Publish(self, self._routes, _check_notes, Position)  # type: ignore[method-assign]
         self._dirty: list[Outlet] = []
         self._awake = False
         self._tick_due = 0.0
@@ -379,15 +378,12 @@ class PublisherSide:
             raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
         for at in range(0, len(values), RUN_EVENTS_MAX):
             chunk = values[at : at + RUN_EVENTS_MAX] if len(values) > RUN_EVENTS_MAX else values
-            payloads, raw = self._encode_many(outlet, chunk)
-            lengths = list(map(len, payloads))
-            uniform = lengths[0] if lengths.count(lengths[0]) == len(lengths) else -1
+            payloads, raw, uniform, largest = self._encode_many(outlet, chunk)
             notes = _keys_of(keys, at, len(chunk))
             extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
-            largest = (uniform if uniform >= 0 else max(lengths)) + extra
-            if largest > outlet.event_bytes_max:
-                raise EventTooLarge(topic, largest, outlet.event_bytes_max)
-            for lo, hi in _cuts(lengths, uniform, extra, outlet.size_max):
+            if largest + extra > outlet.event_bytes_max:
+                raise EventTooLarge(topic, largest + extra, outlet.event_bytes_max)
+            for lo, hi in _cuts(payloads, uniform, extra, outlet.size_max):
                 yield (
                     outlet,
                     _Run(
@@ -459,13 +455,18 @@ class PublisherSide:
             return bytes(data), True
         return encode_payload(outlet.codec, data), False
 
-    def _encode_many(self, outlet: Outlet, chunk: list[Any]) -> tuple[list[bytes], bool | bytes]:
-        if _all_bytes(chunk):
-            return chunk, True
+    def _encode_many(
+        self, outlet: Outlet, chunk: list[Any]
+    ) -> tuple[list[bytes], bool | bytes, int, int]:
+        """Payloads, which of them are raw, the one length they have or -1, the largest length."""
+        given, uniform, largest = _scan(chunk)
+        if given:
+            return chunk, True, uniform, largest
         pairs = [self._encode(outlet, data) for data in chunk]
         flags = bytes(flag for _, flag in pairs)
         raw = bool(flags[0]) if len(set(flags)) == 1 else flags
-        return [payload for payload, _ in pairs], raw
+        payloads = [payload for payload, _ in pairs]
+        return payloads, raw, *_scan(payloads)[1:]
 
     def _pass(
         self, outlet: Outlet, timeout: float | None, on_gate: Callable[[], None] | None
@@ -967,16 +968,16 @@ class _Run:
 
 
 def _cuts(
-    lengths: list[int], uniform: int, extra: int, frame_bytes: int
+    payloads: list[bytes], uniform: int, extra: int, frame_bytes: int
 ) -> Iterator[tuple[int, int]]:
     """Where to cut payloads of these lengths into frames of about the size that frames have."""
-    count = len(lengths)
+    count = len(payloads)
     if uniform >= 0:
         step = max(1, frame_bytes // (uniform + extra + OFFSET_COST))
         for lo in range(0, count, step):
             yield lo, min(count, lo + step)
         return
-    ends = list(accumulate(length + extra + OFFSET_COST for length in lengths))
+    ends = list(accumulate(len(payload) + extra + OFFSET_COST for payload in payloads))
     lo = done = 0
     while lo < count:
         hi = max(lo + 1, bisect_right(ends, done + frame_bytes))
@@ -984,9 +985,18 @@ def _cuts(
         lo, done = hi, ends[hi - 1]
 
 
-def _all_bytes(chunk: list[Any]) -> bool:
+def _scan(chunk: list[Any]) -> tuple[bool, int, int]:
+    """Whether all are bytes, and if so the one length they have or -1, and the largest length."""
+    if COMPILED:
+        return _speed.scan(chunk)
     # Three C calls in a row over the types; a set of them costs twice as much.
-    return chunk[0].__class__ is bytes and list(map(type, chunk)).count(bytes) == len(chunk)
+    if not (chunk[0].__class__ is bytes and list(map(type, chunk)).count(bytes) == len(chunk)):
+        return False, -1, 0
+    lengths = list(map(len, chunk))
+    largest = lengths[0]
+    if lengths.count(largest) == len(lengths):
+        return True, largest, largest
+    return True, -1, max(lengths)
 
 
 def _keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int, str]:

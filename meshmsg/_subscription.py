@@ -238,7 +238,11 @@ class Subscription(SubscriptionBase):
                 if found is not None:
                     return found
                 now = time.monotonic()
-                if intake.receive(now, deadline) or intake.pump(now) or intake.inbox:
+                if (
+                    intake.receive(now, deadline, as_events=as_events)
+                    or intake.pump(now)
+                    or intake.inbox
+                ):
                     continue
                 self._check_refused()
                 if deadline is not None and now >= deadline:

@@ -47,8 +47,9 @@ app = typer.Typer(
 def _show_version(wanted: bool) -> None:
     if wanted:
         from meshmsg import __version__
+        from meshmsg._compiled import COMPILED
 
-        print(f"meshmsg {__version__}")
+        print(f"meshmsg {__version__}" + ("" if COMPILED else " (pure Python)"))
         raise typer.Exit
 
 

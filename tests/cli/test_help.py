@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import meshmsg
+from meshmsg._compiled import COMPILED
 
 VERBS = ("pub", "sub", "ledger", "peers", "bench", "demo")
 
@@ -16,7 +17,8 @@ VERBS = ("pub", "sub", "ledger", "peers", "bench", "demo")
 def test_version_is_that_of_the_library(run: Any) -> None:
     result = run("--version")
     assert result.exit_code == 0
-    assert result.stdout == f"meshmsg {meshmsg.__version__}\n"
+    way = "" if COMPILED else " (pure Python)"
+    assert result.stdout == f"meshmsg {meshmsg.__version__}{way}\n"
 
 
 def test_help_names_every_verb_and_the_way_in(run: Any) -> None:

@@ -12,8 +12,9 @@ import pytest
 import zmq
 
 import meshmsg
-from meshmsg import Peer, Stream, Tuning, _frame
+from meshmsg import Peer, Stream, Tuning
 from meshmsg import _control as control
+from meshmsg._publisher import Outlet
 from meshmsg.testing import lose_frames
 from tests.remote import RemotePeer, wait_until
 
@@ -115,10 +116,8 @@ def test_what_a_killed_publisher_had_sent_is_read_before_its_next_life_begins() 
 def test_interrupt_while_a_frame_is_encoded_loses_no_event_and_repeats_no_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encode = _frame.encode_frame
-
     def interrupted(*args: Any, **kwargs: Any) -> bytes:
-        monkeypatch.setattr(_frame, "encode_frame", encode)
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
     with (
@@ -132,7 +131,7 @@ def test_interrupt_while_a_frame_is_encoded_loses_no_event_and_repeats_no_number
             positions = [pub.publish("a.b", n, key="k").seq for n in range(6)]
             outlet = publisher._routes["a.b"]
             outlet.add("a.b", b"raw", 1)
-            monkeypatch.setattr(_frame, "encode_frame", interrupted)
+            monkeypatch.setattr(Outlet, "encode", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 publisher._send_open(outlet)
         last = pub.publish_many("a.b", ["new"])

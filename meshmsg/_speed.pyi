@@ -1,0 +1,114 @@
+"""The compiled core (see `_compiled`).  Each name does what its Python counterpart does."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import Coroutine as AnyCoroutine
+from typing import Any
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec
+from meshmsg._errors import ProtocolError
+from meshmsg._event import Event, Position
+from meshmsg._frame import Frame, FrameBuilder, VarColumn
+from meshmsg._intake import Intake
+
+INTERFACE: int
+
+def crc32c(data: bytes, by_table: bool, /) -> int: ...
+def encode_frame(
+    stream: int,
+    epoch: int,
+    first: int,
+    topics: Any,
+    payloads: Any,
+    times: Any,
+    /,
+    *,
+    raw: bool | bytes = True,
+    keys: Mapping[int, str] | None = None,
+    headers: Mapping[int, bytes] | None = None,
+    length: int = -1,
+) -> bytes: ...
+def scan(chunk: list[Any], /) -> tuple[bool, int, int]: ...
+def set_up_decoder(
+    frame: type[Frame],
+    column: type[VarColumn],
+    tables: dict[bytes, tuple[str, ...]],
+    read: Callable[[bytes, int], tuple[str, ...]],
+    error: type[ProtocolError],
+    /,
+) -> None: ...
+def read_frame(frame: Frame, data: bytes, /) -> tuple[int, int, int, int] | None: ...
+def column_length(
+    data: bytes, offsets_at: int, blob_at: int, blob_stop: int, count: int, /
+) -> int: ...
+def split(
+    data: bytes, offsets_at: int, blob_at: int, blob_stop: int, count: int, lo: int, hi: int, /
+) -> list[bytes]: ...
+def new_frame(data: bytes, /) -> Frame: ...
+def set_up_batches(batch: type[Batch], /) -> None: ...
+def whole_batch(frame: Frame, stream: str, codec: Codec, /) -> Batch: ...
+def raw_events(
+    kind: type[Event], batch: Batch, column: VarColumn, lo: int, hi: int, /
+) -> list[Event]: ...
+def take_next(intake: Intake, data: bytes, now: float, /) -> bool: ...
+def make_events(kind: type[Event], batch: Batch, values: list[Any], lo: int, /) -> list[Event]: ...
+
+class OpenFrame(FrameBuilder):
+    stream: str
+    epoch: int
+    due_ns: int
+    sent_ns: int
+    size_max: int
+    large_max: int
+    gated: bool
+    dirty: bool
+
+class Publish:
+    def __init__(
+        self,
+        side: Any,
+        routes: dict[str, Any],
+        check_notes: Callable[[str | None, Mapping[str, Any] | None], bytes | None],
+        position: type[Position],
+        /,
+    ) -> None: ...
+    def __call__(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        on_gate: Callable[[], None] | None = None,
+    ) -> Position | None: ...
+
+class Coroutine(Awaitable[Any]):
+    def __await__(self) -> Generator[Any, Any, Any]: ...
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, error: Any, value: Any = None, trace: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+
+class AsyncPublish:
+    def __init__(
+        self,
+        publish: Publish,
+        on_gate: Callable[[], None],
+        gated: Callable[..., AnyCoroutine[Any, Any, Position]],
+        /,
+    ) -> None: ...
+    def __call__(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> AnyCoroutine[Any, Any, Position]: ...
+
+class AsyncEvents(AsyncIterator[Event]):
+    def __init__(
+        self, intake: Intake, next: Callable[[], AnyCoroutine[Any, Any, Event]], /
+    ) -> None: ...
+    def __anext__(self) -> AnyCoroutine[Any, Any, Event]: ...
