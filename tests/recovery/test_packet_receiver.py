@@ -187,9 +187,20 @@ def test_confirmation_holds_the_nack_back() -> None:
     core = receiver()
     give(core, packets_of(9)[8])
     give(core, confirm((0, 3), (5, 6)), now=0.0005)
-    assert core.counters["suppressed"] == 4
     assert asked(core, now=0.0195) == [(3, 5), (6, 8)]
     assert asked(core, now=0.06) == [(0, 8)]
+
+
+def test_repair_that_another_asked_for_is_counted_as_suppressed() -> None:
+    core = receiver()
+    packets = packets_of(4)
+    give(core, packets[3])
+    give(core, confirm((0, 1)), now=0.0005)
+    give(core, packets[0][:4] + bytes([REPAIR]) + packets[0][5:], now=0.001)
+    assert core.counters["suppressed"] == 1
+    assert asked(core, now=0.0195) == [(1, 3)]
+    give(core, packets[1][:4] + bytes([REPAIR]) + packets[1][5:], now=0.02)
+    assert (core.counters["repaired"], core.counters["suppressed"]) == (2, 1)
 
 
 def test_anothers_nack_holds_it_back_too() -> None:
