@@ -122,10 +122,11 @@ def _check_route(group: Group) -> None:
 def _problem(error: OSError, group: Group | None = None) -> str:
     if error.errno == errno.ENETUNREACH and group is not None and group.interface.is_loopback:
         name = group.interface.name
-        family, everyone = ("-6 ", "ff00::/8") if ":" in group.host else ("", "224.0.0.0/4")
+        # IPv6 packets come back in only by a route of type local (seen with Linux 6.18).
+        route = "-6 route add local ff00::/8" if ":" in group.host else "route add 224.0.0.0/4"
         return (
             f"the system has no route for multicast on {name}: use another interface, or "
-            f"ip {family}route add multicast {everyone} dev {name} table local"
+            f"ip {route} dev {name}"
         )
     if error.errno == errno.ENETUNREACH:
         return "the system has no route for multicast on this interface"
