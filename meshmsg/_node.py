@@ -24,7 +24,7 @@ from meshmsg._publisher import PublisherSide
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
-from meshmsg.transports.multicast import Inlet
+from meshmsg.transports.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq_base import Context, Poller
 
@@ -96,8 +96,10 @@ class Node:
     # --- life ---
 
     def open(self) -> None:
-        """Bind, and start the thread; raises `BindError`."""
+        """Bind, and start the thread; raises `BindError`, `ConfigError`."""
         try:
+            for feed in self.config.feeds:
+                groups_of(feed.transport, self.config.interface)  # a wrong interface is told now
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
