@@ -36,6 +36,9 @@ REQUEST_BUFFER_BYTES = 256 * 1024
 #: Of what the system grants, this part holds payload; the rest is its own bookkeeping.
 WINDOW_PART = 4
 SOON_S = 0.04
+#: What the kernel says where it cannot cut bursts: not at all, or not into packets that are larger
+#: than the interface takes whole (it would have to cut those again).
+_CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EMSGSIZE)
 _SEGMENT = struct.Struct("=H")
 _INT = struct.Struct("=i")
 _UINT = struct.Struct("=I")
@@ -231,7 +234,7 @@ class _TxLine:
 
     def _on_error(self, error: OSError, data: bytes, packet_bytes: int) -> None:
         many = len(data) > packet_bytes
-        if many and self.segments and error.errno in (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT):
+        if many and self.segments and error.errno in _CANNOT_CUT:
             self.segments = False  # this kernel or interface cannot: cut here from now on
             self.send(data, packet_bytes)
             return
