@@ -61,22 +61,6 @@ def test_port_that_somebody_holds_alone(group: str) -> None:
             Peer("pub", streams=[Stream("a", transport=Multicast(group))]).open()
 
 
-def test_packets_larger_than_the_interface_takes_are_warned_of(
-    group: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    # Loopback takes 65,536; a tunnel takes less: said of it here as if it were loopback.
-    config = Multicast(group, mtu=9000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "interface_mtu", lambda interface: 1400)
-        with (
-            caplog.at_level(logging.WARNING, "meshmsg"),
-            Peer("pub", streams=[Stream("a", transport=config)]),
-        ):
-            pass
-    assert "lo takes packets of 1400 bytes, the stream is set to 9000" in caplog.text
-    assert "give Multicast mtu=1400" in caplog.text
-
-
 def test_receive_buffer_that_is_not_granted_is_warned_of_once(
     group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,6 +162,33 @@ class TestInNamespaces:
             assert (result["next"], result["losses"]) == (5000, [])
         finally:
             at.run("ip", "-6", "route", "del", *route)
+
+    def test_packets_larger_than_the_interface_takes(self, net: Any, mesh: Any) -> None:
+        sender = net["sender"]
+        sender.run("ip", "link", "set", "eth0", "mtu", "1400")
+        try:
+            pub = mesh.publisher()
+            # The warning is the second peer's; what the first sends arrives all the same, in
+            # two parts a packet.
+            other = mesh.group.rpartition(":")[0] + ":9"
+            pub.run("import io, logging; said = io.StringIO(); logging.basicConfig(stream=said)")
+            pub.run(f"stream = meshmsg.Stream('b', transport=meshmsg.Multicast('{other}'))")
+            pub.run(
+                f"meshmsg.Peer('x', streams=[stream], interface='{sender.address}').open().close()"
+            )
+            said = pub.eval("said.getvalue()")
+            assert "eth0 takes packets of 1400 bytes, the stream is set to 1500" in said
+            assert "give Multicast mtu=1400" in said
+            sub = mesh.receiver("one", pub)
+            pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            pub.run("numbered.publish(peer, 'a.b', 0, 5000)")
+            result = sub.eval("reader.read(5000)")
+            assert (result["delivered"], result["losses"]) == (5000, [])
+            (line,) = pub.eval("peer.stats()['streams']['a.**']['multicast']['lines']")
+            assert line["kernel_segments"] is False
+            assert line["send_errors"] == 0
+        finally:
+            sender.run("ip", "link", "set", "eth0", "mtu", "1500")
 
     def test_ttl_keeps_packets_on_this_machine(self, mesh: Any) -> None:
         pub = mesh.publisher(transport={"ttl": 0})
