@@ -650,9 +650,12 @@ class Intake:
 
     def _begin(self, source: Source, epoch: int, packet: int, event: int, next_: int) -> None:
         """A publisher is heard for the first time, or in a new epoch."""
-        name, next_ = source.info.name, max(event, next_)
-        admission = Subscribed(self.sub, name, epoch, event, event, next_, event, packet)
+        # What lies before `next_` is asked for by the numbers of its packets, not of its events.
+        name = source.info.name
+        admission = Subscribed(self.sub, name, epoch, event, event, event, event, packet)
         self._on_admission(source, admission, time.monotonic())
+        if source.receiver is not None and source.receiver.epoch == epoch:
+            source.heard_next = max(source.heard_next, next_)
 
     def _tune_in(
         self, source: Source, info: MulticastInfo, interface: str, second: str = ""

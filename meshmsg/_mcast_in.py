@@ -223,7 +223,8 @@ class PacketSource:
         if receiver is None or sender is None:
             self._report_due = now + self.info.status_interval_s
             return
-        window = min(room_bytes, min(line.window_bytes for line in self.lines))
+        # The last frame may have filled more than the room there was.
+        window = max(0, min(room_bytes, *(line.window_bytes for line in self.lines)))
         part = window // WINDOW_PARTS // self.info.packet_bytes
         opened = self._reported_window < window // 2
         if now < self._report_due and receiver.next - self._reported < max(1, part) and not opened:

@@ -6,6 +6,7 @@ lock held.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Container
 from struct import Struct
@@ -15,7 +16,7 @@ from meshmsg._config import Stream
 from meshmsg._control import MulticastInfo
 from meshmsg._errors import ProtocolError
 from meshmsg._mcast_in import info_of
-from meshmsg._packet import PacketRequest, PacketStatus, decode_packet
+from meshmsg._packet import NACK, PacketRequest, PacketStatus, decode_packet
 from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
 from meshmsg.recovery.parity import check_parity_library
 from meshmsg.transports.multicast import Inlet, MulticastServer, read_inlet
@@ -25,8 +26,11 @@ _RANGE_OF_FRAME = Struct("<IQQ")
 _RANGE_AT = 20
 #: What a receiver is trusted with before it reports its own window.
 FIRST_WINDOW_BYTES = 64 * 1024
-#: Requests and reports read in one turn of the I/O thread; a flood waits in the kernel.
-INLET_MESSAGES_MAX = 64
+#: Requests and reports are read for this long in one turn of the I/O thread.  What is more waits in
+#: the kernel for so many times as long: a flood gets a small part of the time, whatever it asks.
+INLET_S = 0.001
+MUTED_TIMES = 9
+_NACK = bytes([NACK])
 
 
 class PacketOutlet:
@@ -57,7 +61,10 @@ class PacketOutlet:
         self.info: MulticastInfo = info_of(transport, self.server.sources)
         self.counters: Counter[str] = Counter()
         self._wire_id = wire_id
-        self._crowded_bytes = int(config.window_bytes) if waits else 0
+        self._crowded_bytes = {
+            "block": int(config.window_bytes),
+            "buffer": int(config.buffer_bytes),
+        }.get(config.overflow, 0)
 
     def open(self, now: float) -> None:
         """Let receivers know that the stream is there."""
@@ -85,30 +92,37 @@ class PacketOutlet:
         self._flush(now)
         return self.sender.deadline(now=now)
 
-    def on_inlet(self, inlet: Inlet, now: float) -> bool:
-        """Read what receivers say; returns whether more is waiting."""
-        more = True
-        for _ in range(INLET_MESSAGES_MAX):
-            received = read_inlet(inlet)
-            if received is None:
-                more = False
+    def on_inlet(self, inlet: Inlet, now: float) -> float:
+        """Read what receivers say; returns for how long to leave what is still waiting."""
+        clock = time.monotonic
+        began = clock()
+        muted_s = 0.0
+        while received := read_inlet(inlet):
+            self._on_message(*received, now)
+            spent_s = clock() - began
+            if spent_s > INLET_S:
+                muted_s = spent_s * MUTED_TIMES
                 break
-            data, source = received
-            try:
-                message = decode_packet(data)
-            except ProtocolError:
-                self.counters["bad_packets"] += 1
-                continue
-            if message.stream != self._wire_id:
-                continue  # another stream shares the group
-            if isinstance(message, PacketRequest):
-                self.sender.on_request(message, source[0], now=now)
-            elif isinstance(message, PacketStatus):
-                self.sender.on_status(message, now=now)
-            else:
-                self.counters["bad_packets"] += 1
         self._flush(now)
-        return more
+        return muted_s
+
+    def _on_message(self, data: bytes, source: tuple[Any, ...], now: float) -> None:
+        if data[4:5] == _NACK and not self.sender.may_ask(source, now=now):
+            self.counters["refused_requests"] += 1  # before it costs the time to look at it
+            return
+        try:
+            message = decode_packet(data)
+        except ProtocolError:
+            self.counters["bad_packets"] += 1
+            return
+        if message.stream != self._wire_id:
+            self.counters["other_packets"] += 1  # another stream shares the group
+        elif isinstance(message, PacketRequest):
+            self.sender.on_request(message, source, now=now)
+        elif isinstance(message, PacketStatus):
+            self.sender.on_status(message, now=now)
+        else:
+            self.counters["bad_packets"] += 1
 
     def admit(self, sub: int, now: float) -> int:
         """A connected receiver; returns the packet that it starts with."""
@@ -130,7 +144,7 @@ class PacketOutlet:
         return self.sender.sent_events
 
     def is_crowded(self) -> bool:
-        """Whether more than a window's worth waits to be sent, on a stream that may wait."""
+        """Whether as much waits to be sent as the stream may keep before its publisher waits."""
         return 0 < self._crowded_bytes < self.sender.unsent_bytes
 
     def is_busy(self) -> bool:

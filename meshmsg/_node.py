@@ -25,7 +25,7 @@ from meshmsg._publisher import PublisherSide
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
-from meshmsg.transports.multicast import Inlet
+from meshmsg.transports.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq_base import Context, Poller
 
@@ -35,8 +35,6 @@ CLIENTS_MAX = 10_000
 MESSAGES_PER_TURN_MAX = 256
 OUTGOING_MAX = 100_000
 LINGER_S = 1.0
-#: After so many requests in a row, multicast receivers wait this long for the next ones.
-MUTED_S = 0.005
 
 
 class Client:
@@ -83,7 +81,7 @@ class Node:
         self._clients: dict[bytes, Client] = {}
         self._reports: set[Intake] = set()
         self._asked: dict[int, tuple[threading.Event, list[Any]]] = {}
-        self._muted: deque[tuple[float, Inlet]] = deque()
+        self._muted: dict[Inlet, float] = {}
         self._questions: list[tuple[bytes, int, int, float]] = []
         self._numbers = 0
         self._stopping = False
@@ -99,8 +97,10 @@ class Node:
     # --- life ---
 
     def open(self) -> None:
-        """Bind, and start the thread; raises `BindError`."""
+        """Bind, and start the thread; raises `BindError`, `ConfigError`."""
         try:
+            for feed in self.config.feeds:
+                groups_of(feed.transport, self.config.interface)  # a wrong interface is told now
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
@@ -194,20 +194,21 @@ class Node:
         """Multicast receivers ask or report; of a flood, only so much is read in a time."""
         now = time.monotonic()
         try:
-            more = self.publisher.on_inlet(inlet, now)
+            muted_s = self.publisher.on_inlet(inlet, now)
         except Exception:  # a defect of ours must not stop the service of the others
             log.exception("a packet could not be handled")
             self.counters["io_errors"] += 1
             return
-        if more:
+        if muted_s:
             self.counters["muted_inlets"] += 1
             self._poller.remove(inlet)
-            self._muted.append((now + MUTED_S, inlet))
+            self._muted[inlet] = time.monotonic() + muted_s
 
     def _unmute(self, now: float) -> float:
-        while self._muted and self._muted[0][0] <= now:
-            self._poller.add(self._muted.popleft()[1])
-        return self._muted[0][0] if self._muted else NEVER
+        for inlet in [inlet for inlet, due in self._muted.items() if due <= now]:
+            del self._muted[inlet]
+            self._poller.add(inlet)
+        return min(self._muted.values(), default=NEVER)
 
     def _guard(self, function: Callable[[], None]) -> None:
         try:

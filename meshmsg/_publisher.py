@@ -898,8 +898,8 @@ class PublisherSide:
         outlets = self._outlets.values()
         return [i for o in outlets if o.packets is not None for i in o.packets.server.inlets]
 
-    def on_inlet(self, inlet: Inlet, now: float) -> bool:
-        """Requests and reports came; returns whether more are waiting."""
+    def on_inlet(self, inlet: Inlet, now: float) -> float:
+        """Requests and reports came; returns for how long to leave those that are waiting."""
         with self._changed:
             for outlet in self._outlets.values():
                 if outlet.packets is not None and outlet.packets.server is inlet.server:

@@ -32,7 +32,7 @@ from meshmsg._packet import (
     check_data_head,
     decode_packet,
 )
-from meshmsg.recovery.loss_detector import LossDetector, NackTiming
+from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
 from meshmsg.recovery.parity import ParityDecoder
 from meshmsg.recovery.ranges import RangeSet
 
@@ -40,6 +40,8 @@ Range = tuple[int, int]
 
 #: A packet further ahead than this is not believed: a real sender's heartbeats lead there.
 JUMP_PACKETS_MAX = 1 << 22
+#: Heartbeats from that far ahead are believed when nothing else was heard for this long.
+FAR_S = 2.5
 #: Gaps at once; a sender of nonsense could make one of every second packet.
 GAPS_MAX = 16_384
 #: Receivers there may be, until the sender says how many there are.
@@ -104,6 +106,7 @@ class PacketReceiver:
         self._ids = (PACKET_MAGIC, stream, epoch)
         self._spoiled: dict[int, int] = {}
         self._beat: tuple[int, int] | None = None
+        self._far_since = NEVER  # heartbeats from far ahead come, and no others
         self._parity: ParityDecoder | None = None
         self._recent: dict[int, bytes] = {}
 
@@ -144,6 +147,7 @@ class PacketReceiver:
             self.counters["packets"] += taken
             self.lines[line]["first"] += taken
             self._ahead_since = None
+            self._far_since = NEVER
         if refused:
             self.lines[line]["again"] += refused
         if self._beat is not None:
@@ -364,7 +368,7 @@ class PacketReceiver:
     def _on_beat(self, beat: PacketBeat, out: list[Frame], now: float) -> None:
         self._detector.in_group_of(beat.receivers)
         self.ended = bool(beat.flags & ENDS)
-        if not self.started:
+        if not self.started or self._is_far(beat, now):
             return
         if beat.next < self.next:
             self._look_back(beat, now)
@@ -404,6 +408,21 @@ class PacketReceiver:
         self.next = self.high = beat.next
         self._skip()
         self._beat = None
+
+    def _is_far(self, beat: PacketBeat, now: float) -> bool:
+        """Whether a heartbeat is from too far ahead to be believed (yet).
+
+        One forged heartbeat could make us give up all that is still to come.  If we were really
+        away for that long, the sender says the same again, and nothing that is near.
+        """
+        if beat.next - self.high <= JUMP_PACKETS_MAX:
+            self._far_since = NEVER
+            return False
+        self._far_since = min(self._far_since, now)
+        if now - self._far_since >= FAR_S:
+            return False
+        self.counters["far_packets"] += 1
+        return True
 
     def start_from(self, beat: PacketBeat) -> None:
         """Begin with the oldest that the sender still has."""

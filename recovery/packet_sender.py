@@ -42,9 +42,9 @@ BURST_PACKETS_MAX = 64
 RECEIVERS_MAX = 10_000
 #: Ranges waiting to be resent; more are left to be asked for again.
 REPAIR_RANGES_MAX = 4096
-#: Requests of one address that are read in a row, and then a second.
-REQUESTS_BURST = 200
-REQUESTS_PER_S = 1000.0
+#: What one asker may ask for a second: ranges, packets to be resent, and one for each request.
+#: At least this many, or half of what the repair rate allows; and a whole buffer in a row.
+ASKED_PER_S = 10_000.0
 ASKERS_MAX = 1024
 #: Two confirmations are this part of a linger apart.
 CONFIRM_SHARE = 0.2
@@ -99,6 +99,7 @@ class PacketSender:
         self._look_at = NEVER  # nobody can be found silent before
         self._limit = NEVER  # packets before this number may be sent
         self._repairs = RangeSet()
+        self._repairs_at = 0  # they go on from here
         self._lingering = (RangeSet(), RangeSet())  # repaired in this span of time, and before
         self._linger_until = 0.0
         self._repaired: list[Range] = []  # by this `take`
@@ -194,14 +195,24 @@ class PacketSender:
             bursts.append((parity, len(parity)))
             self.counters["parity_packets"] += 1
 
+    def _next_repair(self) -> Range:
+        """Upwards, and then from the lowest again.
+
+        If the lowest always came first, whoever asks for those again and again would keep all
+        others waiting.
+        """
+        if self._repairs_at >= self._repairs.bounds[1]:
+            self._repairs_at = 0
+        return self._repairs.first_from(self._repairs_at)
+
     def _take_repairs(self, bursts: list[Burst], now: float) -> None:
-        """The lowest first.  Full packets go together in a burst, which a short one ends."""
+        """Upwards.  Full packets go together in a burst, which a short one ends."""
         store, repairs = self.store, self._repairs
         size = store.packet_bytes
         parts: list[bytes] = []
         packets = taken = 0
         while repairs and taken < TURN_BURSTS_MAX and self._repair_pace.ready_at(now=now) <= now:
-            first, stop = next(iter(repairs))
+            first, stop = self._next_repair()
             frame = store.find(first)
             if frame is None:  # it fell out of the buffer while it waited
                 repairs.remove(first, min(stop, max(first + 1, store.first)))
@@ -210,6 +221,7 @@ class PacketSender:
             stop = min(stop, frame.first + frame.packets, first + self._packets_max - packets)
             data = self._repair(frame, first, stop, now)
             repairs.remove(first, stop)
+            self._repairs_at = stop
             parts.append(data)
             packets += stop - first
             if packets == self._packets_max or len(data) % size:
@@ -275,33 +287,38 @@ class PacketSender:
         if request.kind != NACK or request.epoch != self.epoch:
             self.counters["strange_requests"] += 1
             return
-        if not self._may_ask(source, now):
+        if not self.may_ask(source, now=now):
             self.counters["refused_requests"] += 1
             return
         self.counters["nacks"] += 1
+        cost = 1 + len(request.ranges)
         for first, stop in request.ranges:
-            self._on_asked(first, stop, now)
+            cost += self._on_asked(first, stop, now)
+        self._askers[source].spend(cost, now=now)
 
-    def _on_asked(self, first: int, stop: int, now: float) -> None:
+    def _on_asked(self, first: int, stop: int, now: float) -> int:
+        """Queue what has to be sent again; returns how many packets that are."""
         low, high = max(first, self.store.first), min(stop, self.sent)
         if low != first or high != stop:
             self._answer(now)
         if low >= high:
-            return
+            return 0
         self.counters["asked_packets"] += high - low
         self._turn_linger(now)
-        wanted = RangeSet([(low, high)])
+        wanted = [(low, high)]
         for known in (*self._lingering, self._repairs):
-            for a, b in known.overlap(low, high):
-                wanted.remove(a, b)
-                self._confirm(a, b, now)
-        self.counters["suppressed"] += high - low - wanted.count
+            wanted = [rest for a, b in wanted for rest in known.missing(a, b)]
+        count = sum(b - a for a, b in wanted)
+        self.counters["suppressed"] += high - low - count
         for a, b in wanted:
             if len(self._repairs) >= REPAIR_RANGES_MAX:
                 self.counters["repairs_full"] += 1
-                return
+                high = a
+                break
             self._repairs.add(a, b)
-            self._confirm(a, b, now)
+        if low < high:
+            self._confirm(low, high, now)
+        return count
 
     def _confirm(self, first: int, stop: int, now: float) -> None:
         """Tell that this was heard: the repair has to wait, or may have been lost for many.
@@ -313,17 +330,17 @@ class PacketSender:
         if self._confirm_due == NEVER:
             self._confirm_due = max(now, self._confirmed_at + self.policy.linger_s * CONFIRM_SHARE)
 
-    def _may_ask(self, source: object, now: float) -> bool:
+    def may_ask(self, source: object, *, now: float) -> bool:
+        """Whether requests from there are listened to: not if it asked for too much of late."""
         bucket = self._askers.get(source)
         if bucket is None:
-            bucket = TokenBucket(REQUESTS_PER_S, burst_bytes=REQUESTS_BURST)
-            self._askers[source] = bucket
+            policy = self.policy
+            rate = max(ASKED_PER_S, policy.repair_rate / policy.packet_bytes / 2)
+            burst = max(rate, policy.buffer_bytes / policy.packet_bytes)
+            bucket = self._askers[source] = TokenBucket(rate, burst_bytes=burst)
             if len(self._askers) > ASKERS_MAX:
                 self._askers.popitem(last=False)
-        if bucket.ready_at(now=now) > now:
-            return False
-        bucket.spend(1, now=now)
-        return True
+        return bucket.ready_at(now=now) <= now
 
     def on_status(self, status: PacketStatus, *, now: float) -> None:
         """A receiver tells how far it is and what it has room for."""

@@ -92,6 +92,11 @@ class RangeSet:
         self._count -= stop - first
         return first, stop
 
+    def first_from(self, n: int) -> tuple[int, int]:
+        """The lowest range, or part of one, from `n` on; raises IndexError when there is none."""
+        at = bisect_right(self._stops, n)
+        return max(n, self._firsts[at]), self._stops[at]
+
     def clear(self) -> None:
         """Take out everything."""
         self._firsts.clear()

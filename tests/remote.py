@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +34,22 @@ class RemoteError(AssertionError):
 class RemotePeer:
     """A `meshmsg.Peer` in another process."""
 
-    def __init__(self, name: str, **arguments: Any) -> None:
+    def __init__(self, name: str, *, within: Sequence[str] = (), **arguments: Any) -> None:
+        """`within` is put before the command: a network namespace."""
         self.name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-W", "ignore", str(Path(__file__))],
+            [*within, sys.executable, "-u", "-W", "ignore", str(Path(__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        streams = arguments.pop("streams", [])
-        tuning = arguments.pop("tuning", {})
         arguments |= {"name": name}
         self._waiting = 0
-        self.run(
-            "streams = [meshmsg.Stream(**stream) for stream in streams]\n"
-            "tuning = meshmsg.Tuning(**tuning)\n"
-            "peer = meshmsg.Peer(**arguments, streams=streams, tuning=tuning).open()",
-            arguments=arguments,
-            streams=streams,
-            tuning=tuning,
-        )
+        try:
+            self.run("peer = make(arguments).open()", arguments=arguments)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def pid(self) -> int:
@@ -150,11 +147,32 @@ def wait_until(condition: Any, timeout: float = 10.0, what: str = "") -> None:
         time.sleep(0.005)
 
 
+def _make(arguments: dict[str, Any]) -> Any:
+    """A peer of plain data: streams, feeds, their transports and the tuning as their fields."""
+    import meshmsg
+
+    def transported(fields: dict[str, Any]) -> dict[str, Any]:
+        if "transport" in fields:
+            fields["transport"] = meshmsg.Multicast(**fields["transport"])
+        return fields
+
+    streams = [meshmsg.Stream(**transported(s)) for s in arguments.pop("streams", [])]
+    feeds = [meshmsg.Feed(**transported(f)) for f in arguments.pop("feeds", [])]
+    tuning = meshmsg.Tuning(**arguments.pop("tuning", {}))
+    return meshmsg.Peer(**arguments, streams=streams, feeds=feeds, tuning=tuning)
+
+
 def _serve() -> None:
     import meshmsg
     from meshmsg import testing
 
-    names: dict[str, Any] = {"meshmsg": meshmsg, "testing": testing, "time": time, "peer": None}
+    names: dict[str, Any] = {
+        "make": _make,
+        "meshmsg": meshmsg,
+        "peer": None,
+        "testing": testing,
+        "time": time,
+    }
     for line in sys.stdin:
         order = json.loads(line)
         names.update(order["names"])

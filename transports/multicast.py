@@ -36,6 +36,9 @@ REQUEST_BUFFER_BYTES = 256 * 1024
 #: Of what the system grants, this part holds payload; the rest is its own bookkeeping.
 WINDOW_PART = 4
 SOON_S = 0.04
+#: What the kernel says where it cannot cut bursts: not at all, or not into packets that are larger
+#: than the interface takes whole (it would have to cut those again).
+_CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EMSGSIZE)
 _SEGMENT = struct.Struct("=H")
 _INT = struct.Struct("=i")
 _UINT = struct.Struct("=I")
@@ -122,10 +125,11 @@ def _check_route(group: Group) -> None:
 def _problem(error: OSError, group: Group | None = None) -> str:
     if error.errno == errno.ENETUNREACH and group is not None and group.interface.is_loopback:
         name = group.interface.name
-        family, everyone = ("-6 ", "ff00::/8") if ":" in group.host else ("", "224.0.0.0/4")
+        # IPv6 packets come back in only by a route of type local (seen with Linux 6.18).
+        route = "-6 route add local ff00::/8" if ":" in group.host else "route add 224.0.0.0/4"
         return (
             f"the system has no route for multicast on {name}: use another interface, or "
-            f"ip {family}route add multicast {everyone} dev {name} table local"
+            f"ip {route} dev {name}"
         )
     if error.errno == errno.ENETUNREACH:
         return "the system has no route for multicast on this interface"
@@ -230,7 +234,7 @@ class _TxLine:
 
     def _on_error(self, error: OSError, data: bytes, packet_bytes: int) -> None:
         many = len(data) > packet_bytes
-        if many and self.segments and error.errno in (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT):
+        if many and self.segments and error.errno in _CANNOT_CUT:
             self.segments = False  # this kernel or interface cannot: cut here from now on
             self.send(data, packet_bytes)
             return

@@ -515,12 +515,12 @@ def test_real_gap_stays_when_an_old_answer_is_heard() -> None:
     assert core.missing == 3
 
 
-def test_forged_heartbeat_from_far_ahead_is_overcome() -> None:
+def test_forged_heartbeat_from_ahead_is_overcome() -> None:
     core = receiver()
     packets = packets_of(9)
     give(core, packets[0])
-    give(core, beat(1 << 60, first=1 << 60, first_event=1 << 60), now=0.1)
-    assert core.next == 1 << 60
+    give(core, beat(1 << 20, first=1 << 20, first_event=1 << 20), now=0.1)
+    assert core.next == 1 << 20
     for n in range(12):
         give(core, beat(1, next_event=1), now=0.2 + n / 10)
     assert core.counters["set_back"] == 1

@@ -436,8 +436,8 @@ def test_flood_of_requests_from_one_source_is_refused_and_changes_nothing_for_li
         repaired += sum(map(len, split(bursts, REPAIR)))
         assert len(bursts) < 100
     assert live == 1000
-    assert core.counters["refused_requests"] > 15_000
-    assert core.counters["nacks"] <= packet_sender.REQUESTS_BURST + packet_sender.REQUESTS_PER_S
+    assert core.counters["refused_requests"] > 10_000
+    assert core.counters["nacks"] <= packet_sender.ASKED_PER_S  # each costs two at least
     assert repaired < 1000 + 50_000 + 64 * PACKET_BYTES
     core.on_request(nack((998, 999)), "honest", now=1.0)
     assert core.counters["refused_requests"] <= 20_000

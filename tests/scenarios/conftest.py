@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,12 +17,18 @@ import pytest
 class LedgerCommand:
     """`meshmsg ledger` against running peers."""
 
-    def __call__(self, *addresses: str, settle: float = 10.0, lost: bool = False) -> list[Any]:
-        """Check that the books reconcile, and return the rows."""
+    def __call__(
+        self,
+        *addresses: str,
+        settle: float = 10.0,
+        lost: bool = False,
+        within: Sequence[str] = (),
+    ) -> list[Any]:
+        """Check that the books reconcile, and return the rows; `within` a network namespace."""
         connect = [part for address in addresses for part in ("--connect", address)]
         wait = ["--settle", str(settle)] if settle else []
         done = subprocess.run(
-            [sys.executable, "-m", "meshmsg", "ledger", *connect, *wait, "--json"],
+            [*within, sys.executable, "-m", "meshmsg", "ledger", *connect, *wait, "--json"],
             capture_output=True,
             text=True,
             timeout=60,

@@ -1,0 +1,75 @@
+"""Recovery with packets lost by an injected fault: needs no rights and runs everywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshmsg import Feed, Multicast, Peer, Stream, testing
+from tests import numbered
+from tests.remote import RemotePeer
+
+
+@pytest.mark.parametrize("percent", [5, 20])
+def test_events_arrive_complete_and_in_order(group: str, ledger: object, percent: int) -> None:
+    """The sender, and three receivers that lose packets each on its own."""
+    count = 40_000
+    stream = {"topics": "a.**", "transport": {"group": group}}
+    subs: list[RemotePeer] = []
+    with RemotePeer("pub", streams=[stream]) as pub:
+        try:
+            for number in range(3):
+                sub = RemotePeer(f"sub{number}", connect=pub.address)
+                subs.append(sub)
+                sub.run("import numbered; events = peer.subscribe('a.**')")
+                sub.run("events.wait_for_publishers(1, 20); reader = numbered.Reader(events)")
+                sub.run(f"loss = testing.lose_packets(peer, {percent / 100}, seed={number})")
+                sub.run("path = loss.__enter__()")
+                sub.send(f"reader.read({count}, 60)", evaluate=True)
+            pub.run("import numbered; peer.wait_for_subscribers('a.b', 3, 20)")
+            pub.run(f"numbered.publish(peer, 'a.b', 0, {count})")
+            for sub in subs:
+                result = sub.answer(70)
+                assert (result["first"], result["delivered"], result["losses"]) == (0, count, [])
+                assert sub.eval("path.dropped") > 0
+            rows = ledger(pub.address)  # type: ignore[operator]
+            assert [row["delivered"] for row in rows] == [count] * 3
+        finally:
+            for sub in subs:
+                sub.close()
+
+
+def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:
+    config = Multicast(group)
+    with (
+        Peer("pub", streams=[Stream("a.**", transport=config)]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+        Peer("hand", feeds=[Feed("pub", "a.**", config)]) as hand,
+        hand.subscribe("a.**") as others,
+    ):
+        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        others.wait_for_publishers(1, timeout=10)
+        with testing.lose_packets(pub, 0.1, seed=3) as path:
+            pub.publish_many("a.b", numbered.payloads(0, 30_000))
+            for subscription in (events, others):
+                result = numbered.Reader(subscription).read(30_000)
+                assert (result["delivered"], result["losses"]) == (30_000, [])
+        assert path.dropped > 100
+        repairs = pub.stats()["streams"]["a.**"]["multicast"]["repairs"]
+        assert repairs < path.dropped * 3
+
+
+def test_the_last_packet_of_all_is_found_missing(group: str) -> None:
+    """Tail loss: nothing follows that would show the gap, but heartbeats do."""
+    with (
+        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        for number in range(20):
+            with testing.lose_packets(pub, 1.0):
+                pub.publish("a.b", number)
+            event = events.get(timeout=10)
+            assert event is not None
+            assert event.data == number
