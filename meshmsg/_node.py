@@ -37,6 +37,8 @@ OUTGOING_MAX = 100_000
 LINGER_S = 1.0
 #: After so many requests in a row, multicast receivers wait this long for the next ones.
 MUTED_S = 0.005
+#: How often a subscription is looked after whose consumer is busy, at most.
+LOOK_S = 0.005
 
 
 class Client:
@@ -241,8 +243,8 @@ class Node:
 
     def _look_again(self, now: float) -> float:
         """When to see whether a subscription's consumer is too busy to read."""
-        waits = [intake.background_s for intake in list(self.intakes.values())]
-        return now + min(waits) if waits else NEVER
+        looks = [i.driven_at + i.background_s for i in list(self.intakes.values())]
+        return max(min(looks), now + LOOK_S) if looks else NEVER
 
     def _drain_outgoing(self) -> None:
         while self._outgoing:
