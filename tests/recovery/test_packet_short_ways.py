@@ -103,10 +103,10 @@ def test_single_frames_come_out_one_by_one() -> None:
     into = receiver()
     for number, packet in enumerate(packets_of(*(frame_of(n, [40]) for n in range(5)))):
         assert packet.startswith(into.single_prefix)
-        frame = take_single(into, packet)
+        frame = take_single(into, packet, number)
         assert frame is not None
         assert frame.first == number
-        assert take_single(into, packet) is None  # a second time it is not the next
+        assert take_single(into, packet, number) is None  # a second time it is not the next
     assert into.figures()["packets"] == into.figures()["frames"] == 5
     assert into.missing == 0
 
@@ -114,14 +114,17 @@ def test_single_frames_come_out_one_by_one() -> None:
 def test_single_way_leaves_everything_else_to_the_long_one() -> None:
     first, second, *_ = packets_of(*(frame_of(n, [40]) for n in range(3)))
     into = receiver()
-    assert take_single(into, second) is None  # one is missing before it
-    assert take_single(into, first[:-1]) is None
-    assert take_single(into, first[:-1] + bytes([first[-1] ^ 1])) is None  # does not prove itself
-    assert take_single(into, first[: DATA_HEAD.size]) is None
-    assert take_single(into, packets_of(frame_of(0, [400]))[0]) is None  # a part of a frame
+    assert take_single(into, second, 1) is None  # one is missing before it
+    assert take_single(into, first[:-1], 0) is None
+    assert (
+        take_single(into, first[:-1] + bytes([first[-1] ^ 1]), 0) is None
+    )  # does not prove itself
+    assert take_single(into, first[: DATA_HEAD.size], 0) is None
+    assert take_single(into, packets_of(frame_of(0, [400]))[0], 0) is None  # a part of a frame
+    assert take_single(into, first, 5) is None  # other events than the next ones
     assert into.next == 0
     assert into.receive(second, PACKET_BYTES, now=0.0) == []
-    assert take_single(into, first) is None  # packets wait behind it
+    assert take_single(into, first, 0) is None  # packets wait behind it
     assert [f.first for f in into.receive(first, PACKET_BYTES, now=0.0)] == [0, 1]
 
 
@@ -149,14 +152,13 @@ def test_run_with_a_harmed_packet_is_asked_for_again() -> None:
     assert into.missing == 0
 
 
-def test_run_with_a_stranger_in_the_middle_is_not_taken_for_whole() -> None:
+def test_packets_out_of_order_in_one_call_are_put_in_order() -> None:
     packets = packets_of(frame_of(0, [900]))
     swapped = [packets[0], packets[2], packets[1], *packets[3:]]
     into = receiver()
-    assert into.receive(b"".join(swapped), PACKET_BYTES, now=0.0) == []
-    assert into.missing  # the frame did not prove itself
-    (frame,) = into.receive(b"".join(packets), PACKET_BYTES, now=0.0)
+    (frame,) = into.receive(b"".join(swapped), PACKET_BYTES, now=0.0)
     assert frame.first == 0
+    assert into.missing == 0
 
 
 def test_packets_behind_a_gap_are_held_within_the_bound() -> None:
@@ -194,7 +196,9 @@ def test_bursts_give_what_single_packets_give(seed: int) -> None:
     into = receiver()
     out = []
     for burst in [*bursts, *lost]:
-        single = take_single(into, burst) if burst.startswith(into.single_prefix) else None
+        single = None
+        if len(burst) <= PACKET_BYTES:
+            single = take_single(into, burst, out[-1].stop if out else 0)
         out += [single] if single is not None else into.receive(burst, PACKET_BYTES, now=0.0)
     assert [frame.data for frame in out] == frames
     assert (into.next, into.high, into.missing, into.held_bytes) == (len(packets),) * 2 + (0, 0)
