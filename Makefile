@@ -50,6 +50,7 @@ simulate: setup ## try the multicast cores in random worlds (SEEDS=10000 START=0
 
 bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/multicast.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from benchmarks.case import Case, all_cases, chosen_cases, in_round
 from benchmarks.crew import CrewFailed
 from benchmarks.machine import Neighbours, this_machine
 from benchmarks.results import TARGETS, Results
-from benchmarks.trial import QUICK, Effort, EventsMissing, run_trial
+from benchmarks.trial import QUICK, Effort, EventsMissing, Measurement, run_trial
 
 FILE_WIDTH = 140
 
@@ -46,14 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results, failures = measure(cases, _effort(options), console)
     circumstances = f"{machine.text()} {neighbours.text()}".rstrip()
     report.show(results, circumstances, console)
-    _show_failures(failures, console)
+    show_failures(failures, console)
     data = report.plain(results, machine, neighbours.part(), failures)
     _write(options, results, data, report.markdown(results, circumstances))
     missed = options.check and not all_met(results)
     return 1 if failures or missed else 0
 
 
-def _show_failures(failures: Sequence[str], console: Console) -> None:
+def show_failures(failures: Sequence[str], console: Console) -> None:
     if failures:
         console.print(f"\n{len(failures)} measurements failed. The first one:\n{failures[0]}")
         for failure in failures[1:]:
@@ -69,7 +69,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="a fifth of the events, one round: less than a minute")
-    add("--rounds", type=_positive, metavar="N", help="measure every case N times")
+    add("--rounds", type=positive, metavar="N", help="measure every case N times")
     add("--only", action="append", metavar="PATTERN", help="some cases; may be given again")
     add("--json", type=Path, metavar="FILE", help="write all measurements as JSON")
     add("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
@@ -79,7 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not a number of rounds: at least 1")
@@ -91,9 +91,14 @@ def _effort(options: argparse.Namespace) -> Effort:
     return effort if options.rounds is None else replace(effort, rounds=options.rounds)
 
 
-def measure(cases: Sequence[Case], effort: Effort, console: Console) -> tuple[Results, list[str]]:
+def measure(
+    cases: Sequence[Case],
+    effort: Effort,
+    console: Console,
+    trial: Callable[[Case, Effort, int], Measurement] = run_trial,
+) -> tuple[Results, list[str]]:
     """Every case in every round; what failed, in words."""
-    results = Results()
+    results = Results(cases)
     failures = []
     began = time.monotonic()
     with console.status("starting") as status:
@@ -102,7 +107,7 @@ def measure(cases: Sequence[Case], effort: Effort, console: Console) -> tuple[Re
                 passed_s = time.monotonic() - began
                 status.update(f"round {number + 1} of {effort.rounds}, {passed_s:.0f} s: {case.id}")
                 try:
-                    results.add(run_trial(case, effort, number))
+                    results.add(trial(case, effort, number))
                 except (CrewFailed, EventsMissing) as error:
                     failures.append(f"{case.id} in round {number + 1}: {error}")
     return results, failures

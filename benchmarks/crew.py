@@ -7,6 +7,7 @@ import signal
 import time
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -125,14 +126,17 @@ def work(task: Task, boss: Connection) -> None:
     if task.core is not None:
         os.sched_setaffinity(0, {task.core})
     try:
-        getattr(_roles(task.way), task.role)(task, boss)
+        getattr(_roles(task), task.role)(task, boss)
     except EOFError:  # told to end
         pass
     except Exception:
         boss.send(Failure(traceback.format_exc()))
 
 
-def _roles(way: str) -> ModuleType:
+def _roles(task: Task) -> ModuleType:
+    way = task.way
+    if task.module:
+        return import_module(task.module)
     # Raw pyzmq runs in a process that has not even imported meshmsg.
     if way == RAW:
         from benchmarks import raw

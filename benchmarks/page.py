@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "benchmarks.svg"
+MULTICAST_PAGE = ROOT / "docs" / "benchmarks-multicast.md"
+MULTICAST_PICTURE = ROOT / "docs" / "benchmarks-multicast.svg"
 
 _RESULTS = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 
@@ -20,7 +22,7 @@ def with_results(text: str, markdown: str) -> str:
     return new
 
 
-def write(markdown: str) -> None:
-    """Put new results into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(with_results(text, markdown), encoding="utf-8")
+def write(markdown: str, path: Path = PAGE) -> None:
+    """Put new results into a page."""
+    text = path.read_text(encoding="utf-8")
+    path.write_text(with_results(text, markdown), encoding="utf-8")

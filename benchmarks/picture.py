@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -92,11 +93,25 @@ def _round_trips(results: Results, axes: Axes) -> None:
         times_us = sorted(time for m in results.of(case) for time in m.times_us)
         if not times_us:
             continue
-        # The last ones are single events: what they show is chance.
-        shown = [(n, us) for n, us in enumerate(times_us) if len(times_us) - n >= 3]
-        nines = [len(times_us) / (len(times_us) - n) for n, _ in shown]
-        highest = max(highest, nines[-1])
-        axes.plot(nines, [us for _, us in shown], color=COLOURS[way], label=LABELS[way])
+        nines = line_of(axes, times_us, color=COLOURS[way], label=LABELS[way])
+        highest = max(highest, nines)
+    by_percentile(axes, highest)
+    axes.set_title("Round trip of one 64 B event (all rounds)", fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, frameon=False)
+
+
+def line_of(axes: Axes, times_us: Sequence[float], **style: Any) -> float:
+    """Draw sorted times by percentile; returns how far to the right it reaches."""
+    # The last ones are single events: what they show is chance.
+    shown = [(n, us) for n, us in enumerate(times_us) if len(times_us) - n >= 3]
+    nines = [len(times_us) / (len(times_us) - n) for n, _ in shown]
+    axes.plot(nines, [us for _, us in shown], **style)
+    return nines[-1]
+
+
+def by_percentile(axes: Axes, highest: float) -> None:
+    """Label the axes of a picture of times by percentile."""
     marks = [p for p in TICKS if 100 / (100 - p) <= highest * 1.01]
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -107,6 +122,3 @@ def _round_trips(results: Results, axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,.0f}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title("Round trip of one 64 B event (all rounds)", fontsize=10)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, frameon=False)

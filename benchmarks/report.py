@@ -68,7 +68,7 @@ def targets(results: Results) -> Table:
         reached = results.ratio(target.case, target.base, target.measure)
         if reached is not None:
             met = "met" if target.met(reached.median) else "NOT MET"
-            rows.append((target.text, target.wanted, _ratio(reached), met))
+            rows.append((target.text, target.wanted, ratio_words(reached), met))
     return Table("Targets, at 64 B and 1 -> 1", ("target", "wanted", "reached", ""), rows, words=1)
 
 
@@ -76,13 +76,13 @@ def throughput(results: Results) -> Table:
     """Events a second, processor time and fill of frames."""
     rows = [
         (
-            _size(case.size_bytes),
+            size_words(case.size_bytes),
             f"1 -> {case.subscribers}",
             case.label,
-            _rate(results.spread(case, rate)),
-            _ratio_to_base(results, case, rate),
-            _fixed(results.spread(case, cpu_us), 2),
-            _fill(results, case),
+            rate_words(results.spread(case, rate)),
+            ratio_to_base(results, case, rate),
+            fixed(results.spread(case, cpu_us), 2),
+            fill_words(results, case),
         )
         for case in results.cases(THROUGHPUT)
     ]
@@ -103,8 +103,8 @@ def round_trips(results: Results) -> Table:
     rows = [
         (
             case.label,
-            *(_fixed(results.spread(case, percentile(p)), 0) for p in PERCENTILES),
-            _ratio_to_base(results, case, percentile(50)),
+            *(fixed(results.spread(case, percentile(p)), 0) for p in PERCENTILES),
+            ratio_to_base(results, case, percentile(50)),
         )
         for case in results.cases(ROUND_TRIP)
     ]
@@ -118,9 +118,9 @@ def one_way(results: Results) -> Table:
         (
             "idle (200)" if case.rate == IDLE_RATE else f"{case.rate:,}",
             case.label,
-            *(_fixed(results.spread(case, percentile(p)), 0) for p in (50.0, 99.0)),
-            _ratio_to_base(results, case, percentile(50)),
-            _fill(results, case),
+            *(fixed(results.spread(case, percentile(p)), 0) for p in (50.0, 99.0)),
+            ratio_to_base(results, case, percentile(50)),
+            fill_words(results, case),
         )
         for case in results.cases(ONE_WAY)
     ]
@@ -128,17 +128,17 @@ def one_way(results: Results) -> Table:
     return Table("One way, 64 B", columns, rows, words=2)
 
 
-def _size(size_bytes: int) -> str:
+def size_words(size_bytes: int) -> str:
     return f"{size_bytes // 1024} KiB" if size_bytes >= 1024 else f"{size_bytes} B"
 
 
-def _rate(spread: Spread | None) -> str:
+def rate_words(spread: Spread | None) -> str:
     if spread is None:
         return NONE
-    return _fixed(Spread(spread.median / 1e3, spread.low / 1e3, spread.high / 1e3), 0)
+    return fixed(Spread(spread.median / 1e3, spread.low / 1e3, spread.high / 1e3), 0)
 
 
-def _fixed(spread: Spread | None, digits: int) -> str:
+def fixed(spread: Spread | None, digits: int) -> str:
     if spread is None:
         return NONE
     middle, low, high = (
@@ -147,15 +147,15 @@ def _fixed(spread: Spread | None, digits: int) -> str:
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
-def _ratio(spread: Spread | None) -> str:
-    return _fixed(spread, 2)
+def ratio_words(spread: Spread | None) -> str:
+    return fixed(spread, 2)
 
 
-def _ratio_to_base(results: Results, case: Case, measure: Measure) -> str:
-    return NONE if case.is_base else _ratio(results.ratio(case, case.base, measure))
+def ratio_to_base(results: Results, case: Case, measure: Measure) -> str:
+    return NONE if case.is_base else ratio_words(results.ratio(case, case.base, measure))
 
 
-def _fill(results: Results, case: Case) -> str:
+def fill_words(results: Results, case: Case) -> str:
     spread = results.spread(case, frame_events)
     return f"{spread.median:,.0f}" if spread is not None and spread.median else NONE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -40,7 +40,8 @@ class Spread:
 class Results:
     """Measurements by case and round."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: Sequence[Case] = ()) -> None:
+        self._order = order or all_cases()
         self._found: dict[Case, dict[int, Measurement]] = {}
 
     def add(self, measurement: Measurement) -> None:
@@ -49,7 +50,7 @@ class Results:
 
     def cases(self, kind: str = "") -> list[Case]:
         """The cases that were measured, of one kind or all."""
-        return [case for case in all_cases() if case in self._found and kind in ("", case.kind)]
+        return [case for case in self._order if case in self._found and kind in ("", case.kind)]
 
     def of(self, case: Case) -> list[Measurement]:
         """All measurements of a case, by round."""
@@ -84,6 +85,11 @@ def cpu_us(measurement: Measurement) -> float:
 def frame_events(measurement: Measurement) -> float:
     """Events in a frame."""
     return measurement.frame_events
+
+
+def lost(measurement: Measurement) -> float:
+    """The part of the events that was lost."""
+    return measurement.lost
 
 
 def percentile(percent: float) -> Measure:

@@ -26,7 +26,7 @@ def publish(task: Task, boss: Connection) -> None:
         boss.recv()
         with Meter(task) as meter:
             with meter.loop():
-                _publish_all(task, peer)
+                publish_all(task, peer)
             boss.recv()
         report = meter.add_to(Report(events=task.count))
         peer.flush(timeout=ANSWER_S)
@@ -36,7 +36,7 @@ def publish(task: Task, boss: Connection) -> None:
         boss.recv()
 
 
-def _publish_all(task: Task, peer: Peer) -> None:
+def publish_all(task: Task, peer: Peer) -> None:
     publish = peer.publish
     if task.rate:
         for payload in Pace(task):
@@ -58,17 +58,17 @@ def receive(task: Task, boss: Connection) -> None:
         boss.send(READY)
         with Meter(task) as meter, meter.loop():
             if task.rate:
-                report = _take_times(task, events)
+                report = take_times(task, events)
             elif task.batches:
-                report = _take_batches(task, events)
+                report = take_batches(task, events)
             else:
-                report = _take_events(task, events)
+                report = take_events(task, events)
         report.problems += check_subscription(events)
         boss.send(meter.add_to(report))
         boss.recv()
 
 
-def _take_events(task: Task, events: Subscription) -> Report:
+def take_events(task: Task, events: Subscription) -> Report:
     stream = iter(events)
     octets = len(next(stream).data)
     began_ns = time.monotonic_ns()
@@ -77,7 +77,7 @@ def _take_events(task: Task, events: Subscription) -> Report:
     return taken(task.count, 1, began_ns, time.monotonic_ns(), octets, task)
 
 
-def _take_batches(task: Task, events: Subscription) -> Report:
+def take_batches(task: Task, events: Subscription) -> Report:
     seen = first = octets = began_ns = 0
     for batch in events.batches():
         octets += sum(map(len, batch.payloads))
@@ -89,7 +89,7 @@ def _take_batches(task: Task, events: Subscription) -> Report:
     return taken(seen, first, began_ns, time.monotonic_ns(), octets, task)
 
 
-def _take_times(task: Task, events: Subscription) -> Report:
+def take_times(task: Task, events: Subscription) -> Report:
     return latencies([age_ns(event.data) for event in islice(events, task.count)], task)
 
 

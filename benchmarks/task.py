@@ -44,6 +44,14 @@ class Task:
     """Whether to say where the time went."""
     core: int | None = None
     """The processor that all threads of the process stay on; `None`: any."""
+    module: str = ""
+    """Where the roles are written; empty: as the way says."""
+    port: int = 0
+    """Multicast: port of the group; the next three are ours, too."""
+    loss: float = 0.0
+    """Multicast: of the packets, the part that a receiver drops."""
+    parity: str = ""
+    """Multicast: forward error correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,12 @@ class Report:
     """User and system time of the whole process while it measured."""
     frames: int = 0
     """Frames that the events were sent in; 0 where there are none."""
+    timed: int = 0
+    """Of the events, those until the clock ended; 0: all."""
+    lost: int = 0
+    """Events that a way lost that is allowed to."""
+    notes: dict[str, int] = field(default_factory=dict)
+    """Figures worth a look."""
     problems: list[str] = field(default_factory=list)
     """What is wrong with the accounts, in words."""
     times_ns: list[int] = field(default_factory=list)

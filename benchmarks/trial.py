@@ -77,6 +77,10 @@ class Measurement:
     """Events in a frame, on average; 0 where there are no frames."""
     times_us: list[float] = field(default_factory=list)
     """Latencies, sorted."""
+    lost: float = 0.0
+    """Of the events, the part that was lost, where the way may."""
+    notes: list[dict[str, int]] = field(default_factory=list)
+    """What each receiver has to add."""
 
     def percentile_us(self, percent: float) -> float:
         """The latency that this part of the events did not exceed."""
@@ -88,7 +92,12 @@ class Measurement:
 
 def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
     """Measure a case once; raises `CrewFailed`, `EventsMissing`."""
-    sender, *receivers = run_tasks(tasks_of(case, effort))
+    return measured(case, number, run_tasks(tasks_of(case, effort)))
+
+
+def measured(case: Case, number: int, reports: Sequence[Report]) -> Measurement:
+    """What the reports of a trial come to; raises `EventsMissing`."""
+    sender, *receivers = reports
     problems = [problem for report in (sender, *receivers) for problem in report.problems]
     if problems:
         raise EventsMissing("; ".join(problems))
@@ -96,11 +105,11 @@ def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
         return _timed(case, number, sender, sender.times_ns)
     times_ns = [time_ns for report in receivers for time_ns in report.times_ns]
     if case.kind == ONE_WAY:
-        return _timed(case, number, sender, times_ns)
+        return _timed(case, number, sender, times_ns, _lost(receivers))
     # From the first event that any of them took to the last: one clock for all processes.
     began_ns = min(report.began_ns for report in receivers)
     ended_ns = max(report.ended_ns for report in receivers)
-    timed = sum(report.events - report.first for report in receivers)
+    timed = sum((report.timed or report.events) - report.first for report in receivers)
     events = sum(report.events for report in receivers)
     cpu_s = sum(report.cpu_s for report in (sender, *receivers))
     return Measurement(
@@ -110,12 +119,22 @@ def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
         rate=timed * 1e9 / max(1, ended_ns - began_ns),
         cpu_us=cpu_s * 1e6 / events,
         frame_events=_fill(sender),
+        lost=_lost(receivers),
+        notes=[report.notes for report in receivers],
     )
 
 
-def _timed(case: Case, number: int, sender: Report, times_ns: list[int]) -> Measurement:
+def _timed(
+    case: Case, number: int, sender: Report, times_ns: list[int], lost: float = 0.0
+) -> Measurement:
     times_us = sorted(time_ns / 1e3 for time_ns in times_ns)
-    return Measurement(case, number, sender.events, frame_events=_fill(sender), times_us=times_us)
+    fill = _fill(sender)
+    return Measurement(case, number, sender.events, frame_events=fill, times_us=times_us, lost=lost)
+
+
+def _lost(receivers: Sequence[Report]) -> float:
+    lost = sum(report.lost for report in receivers)
+    return lost / max(1, lost + sum(report.events for report in receivers))
 
 
 def _fill(sender: Report) -> float:
@@ -138,11 +157,11 @@ def tasks_of(case: Case, effort: Effort, *, sampled: bool = False) -> list[Task]
             sampled,
             core,
         )
-        for role, core in zip(roles, _places(case, len(roles)), strict=True)
+        for role, core in zip(roles, places(case, len(roles)), strict=True)
     ]
 
 
-def _places(case: Case, count: int) -> list[int | None]:
+def places(case: Case, count: int) -> list[int | None]:
     """The processor for each process; any where throughput is measured.
 
     Waking a process on another processor takes longer than all that ZeroMQ does.  Where chance

@@ -40,7 +40,7 @@ from meshmsg._event import Event, Loss, Position
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
 from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
 from meshmsg._multicast import Feed
-from meshmsg._packet import HEAD, PACKET_MAGIC, STREAM_AT, PacketBeat
+from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, STREAM_AT, PacketBeat
 from meshmsg._shortcut import take_next
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
@@ -57,6 +57,8 @@ BACKGROUND_AFTER_S = 0.05
 #: The same where packets wait in a kernel buffer, which fills quickly.
 BACKGROUND_PACKETS_S = 0.005
 READ_DATAGRAMS_MAX = 16
+#: Magic, kind, flags, place, stream and epoch: all that live first packets of a stream share.
+SINGLE_PREFIX_BYTES = HEAD.size - 8
 READ_FRAMES_MAX = 64
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
@@ -243,6 +245,7 @@ class Intake:
         self._ready: deque[tuple[Source, Books, Delivery]] = deque()
         self._ready_bytes = 0
         self._timer_due = NEVER
+        self._report_due = NEVER  # reports to multicast senders: a little late does no harm
         self._leavers = False  # a publisher has said good-bye
         self._leaving: dict[str, float] = {}  # addresses to disconnect from, when all is read
         self._full_at = 0.0  # when there was no room to read on
@@ -251,6 +254,7 @@ class Intake:
         self._current_books: Books | None = None
         self._interface = interface
         self._lines: dict[Group, MulticastClient] = {}
+        self._singles: dict[bytes, Source] = {}  # by how their live packets begin
         self._only_line: MulticastClient | None = None  # where all streams come by one
         self._packet_fault: Callable[[bytes], bool] | None = None
         self._fault_at: tuple[str, int] | None = None  # the line where packets are lost
@@ -305,7 +309,7 @@ class Intake:
         drained = self._read(now, read_ahead)
         if not self._settled:
             self._enter_epochs(now, drained)
-        if now >= self._timer_due or (drained and self._leavers):
+        if now >= self._timer_due or now >= self._report_due or (drained and self._leavers):
             self._run_timers(now, drained)
         if not read_ahead:
             self.driven_at = now
@@ -315,8 +319,12 @@ class Intake:
         """Wait for something to come in, a timer, or the time to be up."""
         # A signal that comes just before the call does not interrupt it: look up now and then, or
         # Ctrl-C waits for the next event.
-        left = min(self._timer_due - now, SIGNALS_S)
-        self._client.wait(left if timeout is None else min(timeout, left))
+        left = min(self.timer_due - now, SIGNALS_S)
+        if timeout is not None:
+            left = min(timeout, left)
+        self.driven_at = now + left  # whoever waits here is not busy elsewhere
+        self._client.wait(left)
+        self.driven_at = time.monotonic()
 
     def receive(self, now: float, deadline: float | None, *, as_events: bool = False) -> bool:
         """If all is calm, take in the next message, waiting a little for it: the quick way.
@@ -324,17 +332,24 @@ class Intake:
         `False` if there is more to see to than data, or none came: then `pump` and `wait`.
         """
         soon = now + SOON_S
-        if self.inbox or not self._settled or self._timer_due < soon:
+        if self.inbox or not self._settled or self._report_due < now:
             return False
-        if deadline is not None and deadline < soon:
-            return False
-        self.driven_at = soon
         line = self._only_line
+        if self._timer_due < soon or (deadline is not None and deadline < soon):
+            # No time to wait; but packets that are there already need not go the long way.
+            if line is None or self._timer_due <= now:
+                return False
+            self.driven_at = now
+            datagram = line.recv()
+        else:
+            self.driven_at = soon
+            datagram = None if line is None else line.recv_soon()
         if line is not None:
-            datagram = line.recv_soon()
             if datagram is None:
                 return False
-            self._on_datagram(line, datagram, time.monotonic())
+            self.driven_at = now = time.monotonic()
+            if not (as_events and self._take_single(datagram, now)):
+                self._on_datagram(line, datagram, now)
             return True
         if self._lines:
             return False
@@ -349,7 +364,7 @@ class Intake:
     @property
     def timer_due(self) -> float:
         """When `pump` has to be called even if nothing comes."""
-        return self._timer_due
+        return min(self._timer_due, self._report_due)
 
     @property
     def fds(self) -> tuple[int, ...]:
@@ -497,6 +512,26 @@ class Intake:
         self._after_packets(source, packets, now)
         packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
         self._timer_due = min(self._timer_due, packets.deadline())
+
+    def _take_single(self, datagram: Datagram, now: float) -> bool:
+        """A frame in a packet of its own, the next one: handed to the consumer as events at once.
+
+        `False` if it is anything else: then the long way is needed, and nothing was done.
+        """
+        data, packet_bytes, origin = datagram
+        source = self._singles.get(data[:SINGLE_PREFIX_BYTES])
+        if source is None or packet_bytes < len(data) or self._ready:
+            return False
+        packets, receiver = source.packets, source.receiver
+        if packets is None or receiver is None:
+            return False
+        if not packets.is_single(data, origin, receiver.epoch, receiver.next):
+            return False
+        if not take_next(self, data[DATA_HEAD.size :], now):
+            return False
+        packets.take_single(now)
+        packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
+        return True
 
     def _after_packets(self, source: Source, packets: PacketSource, now: float) -> None:
         """What the packets say about the events' own numbers."""
@@ -829,6 +864,7 @@ class Intake:
         source.heard_next = max(start, admission.next)
         if source.packets is not None:
             source.packets.enter(epoch, admission.packet)
+            self._find_singles()
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
             if frame.epoch != epoch:
@@ -840,6 +876,16 @@ class Intake:
         if source.link is not None:
             receiver.on_tail(admission.next, now=now)
 
+    def _find_singles(self) -> None:
+        """By what to know live packets of our streams that may be a frame each."""
+        self._singles = {
+            source.packets.receiver.single_prefix: source
+            for source in self._by_name.values()
+            if source.packets is not None
+            and source.packets.receiver is not None
+            and len(source.packets.lines) == 1
+        }
+
     def _run_timers(self, now: float, drained: bool) -> None:
         if self._ready_bytes >= self._tuning.inbox_bytes_max:
             # The consumer is behind: what would be sent again now has no place to go.
@@ -849,9 +895,9 @@ class Intake:
                     source.packets.receiver.hold(now=now)
                     source.packets.report(now, 0)
                     self._starved = True
-            self._timer_due = now + HOLD_S
+            self._timer_due = self._report_due = now + HOLD_S
             return
-        due = NEVER
+        due = report_due = NEVER
         for source in self._by_name.values():
             receiver = source.receiver
             if receiver is None:
@@ -863,6 +909,7 @@ class Intake:
                 self._after_packets(source, packets, now)
                 packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
                 due = min(due, packets.deadline())
+                report_due = min(report_due, packets.report_due())
             asks, deliveries = receiver.on_deadline(now=now, drained=drained)
             self._deliver(source, deliveries)
             if drained and receiver.missing and receiver.epoch in source.ends:
@@ -876,6 +923,7 @@ class Intake:
             due = min(due, receiver.deadline())
         # A deadline that waits for the socket to be drained must not spin meanwhile.
         self._timer_due = due if due > now else now + 0.01
+        self._report_due = report_due if report_due > now else now + 0.01
 
     # --- books: any thread ---
 

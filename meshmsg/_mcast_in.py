@@ -98,8 +98,10 @@ class PacketSource:
         self._sender: tuple[Any, ...] | None = None  # where the last good packet came from
         self._pinned: list[tuple[Any, ...]] = []  # by hand: the senders that we listen to
         self._heard_at = -NEVER
-        self._reported = 0
+        self._window_max = min(line.window_bytes for line in lines)
+        self._report_at = 0  # the packet whose arrival is reported
         self._reported_window = -1
+        self._cramped = True  # the window may have opened since it was reported
         self._report_due = 0.0
         self._timing = NackTiming(
             delay_s=info.nack_delay_s,
@@ -132,7 +134,7 @@ class PacketSource:
             self.receiver.use_parity()
         elif self.info.parity:  # its packets are passed over, and what is lost is asked for
             log.warning("parity is sent, but not used: pip install 'meshmsg[parity]'")
-        self._reported = packet
+        self._report_at = packet
         self._report_due = 0.0
 
     # --- in ---
@@ -159,6 +161,19 @@ class PacketSource:
                 self._pinned.append(source)
         line = self.lines.index(client) if len(self.lines) > 1 else 0
         return receiver.receive(data, packet_bytes, now=now, line=line)
+
+    def is_single(self, data: bytes, source: tuple[Any, ...], epoch: int, event: int) -> bool:
+        """Whether a datagram that begins as live packets of ours do is a frame, and the next."""
+        receiver = self.receiver
+        if receiver is None or source != self._sender or receiver.epoch != epoch:
+            return False
+        return receiver.is_single(data, event)
+
+    def take_single(self, now: float) -> None:
+        """The frame of such a datagram proved itself."""
+        assert self.receiver is not None
+        self.receiver.take_single()
+        self._heard_at = now
 
     def _is_known(self, source: tuple[Any, ...], now: float) -> bool:
         """Whether packets from there are our publisher's."""
@@ -212,10 +227,12 @@ class PacketSource:
         return frames
 
     def deadline(self) -> float:
-        """When `on_deadline` or `report` has something to do."""
-        if self.receiver is None:
-            return NEVER
-        return min(self.receiver.deadline(), self._report_due)
+        """When `on_deadline` has something to do."""
+        return NEVER if self.receiver is None else self.receiver.deadline()
+
+    def report_due(self) -> float:
+        """When `report` has, even if nothing comes."""
+        return NEVER if self.receiver is None else self._report_due
 
     def report(self, now: float, room_bytes: int) -> None:
         """Tell the sender how far we are, if it is time or far enough."""
@@ -223,15 +240,18 @@ class PacketSource:
         if receiver is None or sender is None:
             self._report_due = now + self.info.status_interval_s
             return
-        # The last frame may have filled more than the room there was.
-        window = max(0, min(room_bytes, *(line.window_bytes for line in self.lines)))
-        part = window // WINDOW_PARTS // self.info.packet_bytes
+        if now < self._report_due and receiver.next < self._report_at and not self._cramped:
+            return
+        # Reading ahead may overrun the inbox by a datagram: less than no room is none.
+        window = max(0, min(room_bytes, self._window_max))
         opened = self._reported_window < window // 2
-        if now < self._report_due and receiver.next - self._reported < max(1, part) and not opened:
+        if now < self._report_due and receiver.next < self._report_at and not opened:
             return
         self._report_due = now + self.info.status_interval_s
-        self._reported = receiver.next
+        part = window // WINDOW_PARTS // self.info.packet_bytes
+        self._report_at = receiver.next + max(1, part)
         self._reported_window = window
+        self._cramped = window < self._window_max // 2
         status = PacketStatus(self._wire_id, receiver.epoch, receiver.next, self._sub, window)
         self.lines[0].report(status.encode(), sender)
 
@@ -249,7 +269,7 @@ class PacketSource:
         receiver = self.receiver
         figures: dict[str, Any] = dict(self.counters)
         if receiver is not None:
-            figures |= receiver.counters
+            figures |= receiver.figures()
             figures |= {"next": receiver.next, "missing": receiver.missing}
         per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]
         figures["lines"] = [

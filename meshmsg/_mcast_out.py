@@ -74,11 +74,20 @@ class PacketOutlet:
         """Receivers in touch that are not connected: a one-way network's."""
         return sum(receiver not in known for receiver in self.sender.receiver_ids())
 
-    def send(self, frame: bytes, now: float) -> None:
-        """Send a frame's packets, as many as flow control lets; the rest follows by `on_tick`."""
+    def send(self, frame: bytes, now: float) -> bool:
+        """Send a frame's packets, as many as flow control lets; returns whether that was all.
+
+        The rest follows by `on_tick`.
+        """
         count, _, first = _RANGE_OF_FRAME.unpack_from(frame, _RANGE_AT)
-        self.sender.add(frame, first, first + count, now=now)
+        sender = self.sender
+        packet = sender.send_single(frame, first, first + count, now=now)
+        if packet is not None:
+            self.server.send(packet, len(packet))
+            return True
+        sender.add(frame, first, first + count, now=now)
         self._flush(now)
+        return sender.sent >= sender.store.next
 
     def _flush(self, now: float) -> None:
         send = self.server.send
@@ -146,6 +155,10 @@ class PacketOutlet:
     def is_crowded(self) -> bool:
         """Whether as much waits to be sent as the stream may keep before its publisher waits."""
         return 0 < self._crowded_bytes < self.sender.unsent_bytes
+
+    def is_paced(self) -> bool:
+        """Whether what is not sent waits for its time, and not for receivers to report."""
+        return self.sender.is_open
 
     def is_busy(self) -> bool:
         """Whether there is something that is not sent, or that a receiver has yet to report."""

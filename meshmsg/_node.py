@@ -35,6 +35,8 @@ CLIENTS_MAX = 10_000
 MESSAGES_PER_TURN_MAX = 256
 OUTGOING_MAX = 100_000
 LINGER_S = 1.0
+#: How often a subscription is looked after whose consumer is busy, at most.
+LOOK_S = 0.005
 
 
 class Client:
@@ -242,8 +244,8 @@ class Node:
 
     def _look_again(self, now: float) -> float:
         """When to see whether a subscription's consumer is too busy to read."""
-        waits = [intake.background_s for intake in list(self.intakes.values())]
-        return now + min(waits) if waits else NEVER
+        looks = [i.driven_at + i.background_s for i in list(self.intakes.values())]
+        return max(min(looks), now + LOOK_S) if looks else NEVER
 
     def _drain_outgoing(self) -> None:
         while self._outgoing:

@@ -63,15 +63,13 @@ if COMPILED:
 log = logging.getLogger("meshmsg.peer")
 
 #: A stream that sent nothing for this long is idle, and the caller sends the next event itself.
-HOT_NS = 100_000
+HOT_NS = 20_000
 #: An open frame that gathered more events than this in that time goes on filling ...
 DENSE_EVENTS = 8
 #: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
 HOT_MAX_NS = 500_000
 #: How often the I/O thread looks at frames that are filling.
 FILLING_S = 0.002
-#: A frame of a multicast stream leaves as one burst of packets, in one call to the kernel.
-MULTICAST_FRAME_BYTES = 60_000
 #: Waits are cut to this, so that Ctrl-C is noticed.
 SIGNALS_S = 0.5
 #: What an event costs in a frame beside its payload: offset, time, topic index.
@@ -105,8 +103,6 @@ class Outlet(OpenFrame):
     ) -> None:
         super().__init__()
         frame_bytes = tuning.frame_bytes
-        if config.transport is not None:
-            frame_bytes = min(frame_bytes, MULTICAST_FRAME_BYTES)
         policy = SenderPolicy(
             overflow=config.overflow,
             buffer_bytes=int(config.buffer_bytes),
@@ -502,8 +498,9 @@ class PublisherSide:
         fanout = self._fanout
         if fanout is None:
             raise ClosedError("the peer is not open: use it in a with block")
+        all_sent = True
         if outlet.packets is not None:
-            outlet.packets.send(frame, time.monotonic())
+            all_sent = outlet.packets.send(frame, time.monotonic())
         elif len(frame) > self._tuning.push_bytes_max:
             # Pushed to a stalled subscriber, large frames would fill memory; each fetches its own.
             fanout.send(outlet.sender.tail().encode())
@@ -512,11 +509,11 @@ class PublisherSide:
             fanout.send(frame)
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
         outlet.due_ns = now_ns + HOT_NS
-        if outlet.is_shut():
+        if outlet.sender.flow.is_shut() if all_sent else outlet.is_shut():
             outlet.gated = True
             self._wake()
-        elif outlet.packets is not None and outlet.packets.unsent_bytes:
-            self._wake()  # the I/O thread sends the rest as flow control lets it
+        elif not all_sent and outlet.packets is not None and outlet.packets.is_paced():
+            self._wake()  # the I/O thread sends the rest when it is time
 
     # --- waiting: any thread ---
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any
 
 from meshmsg._errors import ProtocolError
@@ -21,6 +22,7 @@ from meshmsg._packet import (
     DATA,
     DATA_HEAD,
     ENDS,
+    HEAD,
     NACK,
     PACKET_MAGIC,
     RANGES_MAX,
@@ -60,6 +62,7 @@ _PAYLOAD = DATA_HEAD.size
 _PLACE_AT = 6
 _NUMBER_AT = 24
 _unpack_head = DATA_HEAD.unpack_from
+_unpack_rest = Struct("<QQIHH").unpack_from
 #: The lowest bytes of consecutive numbers.
 _COUNT = bytes(range(256)) * 2
 _RUN_MAX = 256
@@ -90,6 +93,7 @@ class PacketReceiver:
         self.held_bytes = 0
         self.lost_reason = ""  #: why packets were given up last
         self.ended = False  #: the sender says that nothing more will come
+        self.singles = 0  #: frames that were one packet and the next one
         self.counters: Counter[str] = Counter()
         #: For each line: packets that it brought `first`, and those that it brought in vain.
         self.lines = [Counter[str]() for _ in range(lines)]
@@ -153,6 +157,43 @@ class PacketReceiver:
         if self._beat is not None:
             self._look_at_beat()
         return out
+
+    def is_single(self, data: bytes, event: int) -> bool:
+        """Whether a packet is all of a frame, the next one, and starts with this event.
+
+        The caller knows by the first bytes (`single_prefix`) that it is a first packet of ours.  If
+        the frame proves itself, `take_single` follows; otherwise `receive`.
+        """
+        size = len(data)
+        if size <= _PAYLOAD:
+            return False
+        number, first, frame_bytes, packets, _ = _unpack_rest(data, _NUMBER_AT)
+        return bool(
+            number == self.next == self.high
+            and first == event
+            and packets == 1
+            and frame_bytes == size - _PAYLOAD
+            and not self._parts
+            and self._parity is None
+            and self._beat is None
+            and self.started
+        )
+
+    def take_single(self) -> None:
+        """The packet that `is_single` was asked of brought its frame."""
+        self.next = self.high = self.next + 1
+        self._skipping = False
+        self._ahead_since = None
+        self.singles += 1
+
+    @property
+    def single_prefix(self) -> bytes:
+        """How a live packet of ours begins that is the first of its frame."""
+        return HEAD.pack(PACKET_MAGIC, DATA, 0, 0, self.stream, self.epoch, 0)[:_NUMBER_AT]
+
+    def figures(self) -> Counter[str]:
+        """All counters."""
+        return self.counters + Counter({"packets": self.singles, "frames": self.singles})
 
     def _take_run(
         self,

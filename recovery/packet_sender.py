@@ -93,6 +93,7 @@ class PacketSender:
         self.counters: Counter[str] = Counter()
         self._ended = False
         self._packets_max = max(1, min(BURST_PACKETS_MAX, BURST_BYTES_MAX // policy.packet_bytes))
+        self._is_paced = policy.flow == "rate"
         self._pace = TokenBucket(policy.rate if policy.flow == "rate" else None)
         self._repair_pace = TokenBucket(policy.repair_rate)
         self._receivers: dict[int, _Receiver] = {}
@@ -121,6 +122,37 @@ class PacketSender:
         """Number a frame's packets; they leave by `take`."""
         self.store.append(frame, first_event, stop_event, now=now)
         self._trim(now)
+
+    def send_single(
+        self, frame: bytes, first_event: int, stop_event: int, *, now: float
+    ) -> bytes | None:
+        """The packet of a frame that is one packet and may leave at once: `add` and `take` in one.
+
+        `None` if it has to wait, needs parity or is larger; then `add` it.
+        """
+        store = self.store
+        number = store.next
+        if (
+            number != self.sent
+            or number >= self._limit
+            or len(frame) > store.payload_bytes
+            or self.policy.parity is not None
+        ):
+            return None
+        if self._is_paced and self._pace.ready_at(now=now) > now:
+            return None
+        packet = store.cut(store.append(frame, first_event, stop_event, now=now), 0, 1, DATA)
+        if self._is_paced:
+            self._pace.spend(len(packet), now=now)
+        self.sent = number + 1
+        counters = self.counters
+        counters["packets"] += 1
+        counters["bytes"] += len(packet)
+        self._beat_wait_s = wait_s = self.policy.heartbeat_min_s
+        self._beat_due = min(now + wait_s, self._beat_by)
+        if store.is_full:
+            self._trim(now)
+        return packet
 
     def take(self, *, now: float) -> list[Burst]:
         """What may be sent now."""
@@ -450,6 +482,11 @@ class PacketSender:
     def unsent_bytes(self) -> int:
         """About how many bytes wait for flow control."""
         return (self.store.next - self.sent) * self.policy.packet_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether receivers have room for what is not sent."""
+        return self.sent < self.store.next and self.sent < self._limit
 
     @property
     def sent_events(self) -> int:

@@ -94,6 +94,11 @@ class PacketStore:
         self.next_event = stop_event
         return frame
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds more bytes than it should."""
+        return self.bytes > self._bytes_max
+
     def find(self, number: int) -> StoredFrame | None:
         """The frame that a packet belongs to, if it is there."""
         index = bisect_right(self._firsts, number) - 1

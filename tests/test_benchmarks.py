@@ -142,3 +142,60 @@ def test_results_go_between_the_markers_of_the_page() -> None:
     assert with_results(new, "| a table |\n") == new
     with pytest.raises(ValueError, match="no <!-- results -->"):
         with_results("a page without markers", "")
+
+
+def test_quick_run_over_multicast_gives_a_table(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "benchmarks-multicast.md").read_text(encoding="utf-8")
+    found, tables = tmp_path / "found.json", tmp_path / "tables.md"
+    options = ("--quick", "--rounds", "1", "--json", str(found), "--markdown", str(tables))
+    done = run("multicast.py", "--only", "throughput/1-1/batches-loss-0.01", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "publish_many / batches(), 1% lost" in tables.read_text(encoding="utf-8")
+    measured = json.loads(found.read_text(encoding="utf-8"))["measurements"]
+    names = ("datagrams", "batches", "batches-loss-0.01")
+    by_name = {entry["id"].rpartition("/")[2]: entry for entry in measured}
+    assert set(names) <= set(by_name)
+    for name in names:
+        assert by_name[name]["events_per_s"][0] > 0
+    (receiver,) = by_name["batches-loss-0.01"]["receivers"][0]
+    assert receiver["injected_drops"] > 0
+    assert receiver["repaired"] > 0
+    assert (ROOT / "docs" / "benchmarks-multicast.md").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize("way", ["datagrams", "events"])
+def test_round_trip_over_multicast_is_timed(way: str) -> None:
+    from benchmarks.case import ROUND_TRIP
+    from benchmarks.mcast.case import Case
+    from benchmarks.mcast.trial import Effort, run_trial
+
+    effort = Effort(scale=0.001)
+    found = run_trial(Case(ROUND_TRIP, way), effort, 0)
+    assert len(found.times_us) == effort.count(found.case) - 500
+    assert 0 < found.percentile_us(50) <= found.percentile_us(99)
+
+
+def test_peers_that_cannot_be_measured_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from benchmarks.mcast import report, space
+    from benchmarks.results import Results
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    missing = space.missing_peers()
+    assert set(missing) == {"dds", "lcm"}
+    (table,) = report.tables(Results(), missing)
+    assert table.title == "Not measured"
+    assert "cyclonedds is not installed" in table.markdown()
+
+
+def test_every_case_over_multicast_has_a_module_and_its_bases() -> None:
+    from benchmarks.mcast.case import MODULES, all_cases, chosen_cases
+
+    cases = all_cases()
+    assert len({case.id for case in cases}) == len(cases)
+    for case in cases:
+        assert case.way in MODULES
+        assert case.base in cases
+        assert case.whole in cases
+    assert chosen_cases(["nonsense"]) == []

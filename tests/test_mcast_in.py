@@ -1,0 +1,71 @@
+"""What one subscription tells the sender of a multicast stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshmsg._mcast_in import PacketSource, info_of
+from meshmsg._multicast import Multicast
+from meshmsg._packet import PacketStatus, decode_packet
+
+SENDER = ("127.0.0.1", 4000)
+
+
+class Line:
+    """A line that remembers what was reported."""
+
+    window_bytes = 1_000_000
+
+    def __init__(self) -> None:
+        self.reports: list[PacketStatus] = []
+
+    def report(self, packet: bytes, to: Any) -> None:
+        message = decode_packet(packet)
+        assert isinstance(message, PacketStatus)
+        self.reports.append(message)
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def source(line: Line) -> PacketSource:
+    made = PacketSource(
+        info_of(Multicast("239.255.7.7:30001"), [SENDER]),
+        7,
+        1,
+        [line],  # type: ignore[list-item]
+        1 << 20,
+    )
+    made.enter(9, 0)
+    made._sender = SENDER
+    return made
+
+
+def test_overfull_inbox_is_reported_as_no_room(source: PacketSource, line: Line) -> None:
+    source.report(0.0, -1)
+    assert [status.window_bytes for status in line.reports] == [0]
+
+
+def test_room_that_opens_is_reported_at_once(source: PacketSource, line: Line) -> None:
+    source.report(0.0, 100)
+    source.report(0.001, 100)
+    source.report(0.002, 2_000_000)
+    source.report(0.003, 2_000_000)
+    assert [status.window_bytes for status in line.reports] == [100, 1_000_000]
+
+
+def test_reports_come_by_time_and_by_progress(source: PacketSource, line: Line) -> None:
+    source.report(0.0, 2_000_000)
+    source.report(0.05, 2_000_000)
+    assert len(line.reports) == 1
+    source.report(0.1, 2_000_000)
+    assert len(line.reports) == 2
+    assert source.receiver is not None
+    source.receiver.next = 1_000_000 // 4 // source.info.packet_bytes
+    source.report(0.101, 2_000_000)
+    assert len(line.reports) == 3
