@@ -50,24 +50,35 @@ class ActiveSegment:
 
     @classmethod
     def create(
-        cls, files: Files, folder: str, head: SegmentHead, allocate_bytes: int, ending: str = ""
+        cls, files: Files, folder: str, head: SegmentHead, allocate_bytes: int
     ) -> ActiveSegment:
-        """A new segment, not yet safe; raises `OSError` and leaves nothing behind."""
+        """A new segment, not safe and not `publish`ed yet; raises `OSError`, leaves nothing."""
         name = SegmentName(head.epoch, head.term, head.first)
-        path = f"{folder}/{name.file}{ending}"
-        if ending:
-            files.remove(path)
-        file = files.open(path, create=True)
-        segment = cls(files, folder, file, head, allocate_bytes)
+        path = f"{folder}/{name.file}{FRESH}"
+        files.remove(path)
+        segment = cls(files, folder, files.open(path, create=True), head, allocate_bytes)
         try:
             segment._allocate(DATA_START)
-            write_all(file, [head.encode()], 0)
+            write_all(segment._file, [head.encode()], 0)
         except OSError:
-            segment.close()
-            with contextlib.suppress(OSError):
-                files.remove(path)
+            segment.discard()
             raise
         return segment
+
+    def publish(self) -> None:
+        """Give it its name, and its place in the log; raises `OSError`.
+
+        Not sooner: a segment that could not be begun must not be found after a crash, where the
+        one before it went on.
+        """
+        path = f"{self._folder}/{self.name.file}"
+        self._files.replace(path + FRESH, path)
+
+    def discard(self) -> None:
+        """Let go of one that has no name yet."""
+        self.close()
+        with contextlib.suppress(OSError):
+            self._files.remove(f"{self._folder}/{self.name.file}{FRESH}")
 
     @property
     def is_empty(self) -> bool:

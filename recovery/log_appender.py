@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from meshmsg._errors import ClosedError, LogError, LogFull, WaitTimeout
-from meshmsg.recovery.log_active import FRESH, ActiveSegment
+from meshmsg.recovery.log_active import ActiveSegment
 from meshmsg.recovery.log_files import Files
 from meshmsg.recovery.log_format import SegmentHead, record_size
 from meshmsg.recovery.log_retention import Retention
@@ -119,18 +119,17 @@ class Appender:
         self._active = self._create(term, first)
         try:
             self._active.sync()
+            self._active.publish()
             files.sync_folder(path)
         except OSError:
-            self._active.close()
-            with contextlib.suppress(OSError):
-                files.remove(f"{path}/{self._active.name.file}")
+            self._active.discard()
             raise
 
-    def _create(self, term: int, first: int, ending: str = "") -> ActiveSegment:
+    def _create(self, term: int, first: int) -> ActiveSegment:
         salt = self._files.random_bytes(8)
         head = SegmentHead(self._wire_id, self.epoch, first, salt, self._clock(), term)
         reserve = self._settings.allocate_bytes
-        return ActiveSegment.create(self._files, self._path, head, reserve, ending)
+        return ActiveSegment.create(self._files, self._path, head, reserve)
 
     @property
     def term(self) -> int:
@@ -198,6 +197,11 @@ class Appender:
     def _roll(self, old: ActiveSegment, first: int) -> ActiveSegment:
         try:
             fresh = self._create(old.name.term, first)
+            try:
+                fresh.publish()
+            except OSError:
+                fresh.discard()
+                raise
         except OSError as error:
             self._counters["write_failures"] += 1
             raise failure(self._path, error, "a new segment could not be begun") from error
@@ -288,18 +292,15 @@ class Appender:
         path = self._path
         fresh = None
         try:
-            fresh = self._create(self._active.name.term + 1, first, FRESH)
+            fresh = self._create(self._active.name.term + 1, first)
             for r in records:
                 fresh.put(r.kind, r.content, r.first, r.stop, r.time_ns)
             fresh.sync()
-            target = f"{path}/{fresh.name.file}"
-            self._files.replace(target + FRESH, target)
+            fresh.publish()
             self._files.sync_folder(path)
         except OSError as error:
             if fresh is not None:
-                fresh.close()
-                with contextlib.suppress(OSError):
-                    self._files.remove(f"{path}/{fresh.name.file}{FRESH}")
+                fresh.discard()
             raise failure(path, error, "what is not safe could not be written anew") from error
         old = [*self._sealed, self._active]
         self._active, self._sealed, self._failed = fresh, [], None

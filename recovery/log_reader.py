@@ -187,10 +187,13 @@ class LogReader:
                 if self._segment is None:
                     return None
                 continue
-            record = segment.record(self._offset, check=check)
+            last = self._is_last(segment)
+            record = segment.record(self._offset, check=check or last)
+            if last and record is not None and record.content is None:
+                record = self._settled(segment, record)
             if record is None:
                 if not self._pass_over(segment):
-                    return None
+                    return self._missing_end(segment)
             elif record.kind == END_RECORD or record.first >= self._limit:
                 if record.kind == END_RECORD and self.next < record.first <= self._limit:
                     return self._lose(record.first, "corrupt" if self._damage else "gone")
@@ -203,6 +206,13 @@ class LogReader:
             else:
                 self._offset = record.end
                 return self._take(record)
+
+    def _settled(self, segment: Segment, record: Record) -> Record | None:
+        """A head without its content at the live edge: damaged only if something stands behind."""
+        behind = segment.resync(record.offset)
+        segment.refresh()
+        again = segment.record(record.offset)
+        return None if behind is None and again is not None and again.content is None else again
 
     def _take(self, record: Record) -> Entry | Loss:
         content = record.content
@@ -239,7 +249,8 @@ class LogReader:
         if last:
             # Whoever writes may have gone on while we looked.
             segment.refresh()
-            if segment.head_at(self._offset) is not None:
+            again = segment.record(self._offset)
+            if again is not None and (again.content is not None or further is not None):
                 return True
         if further is not None:
             self._offset, self._damage = further, True
@@ -270,6 +281,18 @@ class LogReader:
             self._leave()  # replaced, or removed: the place is found again by its number
         return True
 
+    def _missing_end(self, segment: Segment) -> Loss | None:
+        """At the live edge: the loss, if the writer has ended the epoch further on than this."""
+        known = self._journal.find(self.epoch)
+        if known is None or known.stop is None or self.next >= known.stop:
+            return None
+        # The journal was read after the segment, which may have been written to in between.
+        segment.refresh()
+        record = segment.record(self._offset)
+        if record is not None and record.content is not None:
+            return None
+        return self._lose(known.stop, "corrupt")
+
     def _is_last(self, segment: Segment) -> bool:
         return bool(self._segments) and self._segments[-1] == segment.name
 
@@ -296,11 +319,14 @@ class LogReader:
                 if self._open(here):
                     return None
                 continue
-            if at + 1 == len(self._segments):
-                if not self.refresh():
-                    return None
+            if at + 1 < len(self._segments):
+                loss = self._cross(self._segments[at + 1])
+            elif place < self._journal.floor:
+                loss = self._cross(SegmentName(self._journal.floor[0], 0, self._journal.floor[1]))
+            elif self.refresh():
                 continue
-            loss = self._cross(self._segments[at + 1])
+            else:
+                return None
             if loss is not None:
                 return loss
 

@@ -65,14 +65,11 @@ def _recover(folder: LogFolder) -> Recovery:
         found.last = None
     for known in found.journal.epochs:
         if known.stop is None:
-            stop = known.first
-            if found.last is not None and found.last.epoch == known.epoch:
-                stop = found.next
-            else:
-                stop = _stop_of(files, path, [s for s in segments if s.epoch == known.epoch], stop)
-            found.journal = found.journal.with_epoch(
-                known.epoch, known.first, max(stop, known.first)
-            )
+            own = [name for name in segments if name.epoch == known.epoch]
+            stop = max(_stop_of(files, path, own, found), known.first)
+            if journal.floor[0] == known.epoch:
+                stop = max(stop, journal.floor[1])
+            found.journal = found.journal.with_epoch(known.epoch, known.first, stop)
     return found
 
 
@@ -139,17 +136,20 @@ def _end(file: File, salt: int, offset: int, next_: int, latest_ns: int) -> None
         file.truncate(offset)  # the journal says the same
 
 
-def _stop_of(files: Files, path: str, segments: list[SegmentName], least: int) -> int:
+def _stop_of(files: Files, path: str, segments: list[SegmentName], found: Recovery) -> int:
     """Where an epoch ended that nothing else tells of."""
     if not segments:
-        return least
+        return 0
+    last = segments[-1]
+    if last == found.last:
+        return found.next
     try:
-        segment = Segment.open(files, path, segments[-1])
+        segment = Segment.open(files, path, last)
     except OSError:
-        return max(least, segments[-1].first)
+        return last.first
     try:
         if segment.head is None:
-            return max(least, segments[-1].first)
+            return last.first
         return find_tail(segment, read_index(files, path, segment)).next
     finally:
         segment.close()

@@ -196,6 +196,10 @@ class LogWriter:
         try:
             if appender is not None:
                 appender.close()
+                # So that a reader knows what is missing, should the end be damaged one day.
+                self._record(appender.epoch, appender.next, appender.next)
+        except OSError as error:
+            raise failure(self.folder.path, error, "could not be closed properly") from error
         finally:
             self._release()
 
@@ -311,6 +315,7 @@ class LogWriter:
                 latest_ns=self._latest_ns,
             )
             if gone:
+                self._make_safe()  # what stays, before anything goes
                 first = segments[len(gone)]
                 with self._journal_lock:  # first the books, so that what is gone is known to be
                     journal = self._journal._replace(floor=(first.epoch, first.first))
@@ -323,6 +328,11 @@ class LogWriter:
             raise failure(path, error, "what has expired could not be removed") from error
         self.counters["expired_segments"] += len(gone)
         return gone
+
+    def _make_safe(self) -> None:
+        appender = self._appender
+        if appender is not None and self._fsync.word != "never":
+            appender.sync(appender.written)
 
     def _latest_ns(self, name: SegmentName) -> int:
         """The time of a segment's newest event, or when the file was written last."""
