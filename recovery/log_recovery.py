@@ -101,7 +101,7 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         tail = find_tail(segment, read_index(files, path, segment))
         found.next = tail.next
         keep = tail.end + (END_BYTES if tail.finished else 0)
-        found.cut_bytes = _content_bytes(file, keep)
+        found.cut_bytes = segment.content_bytes(keep)
         if file.size() != keep:
             file.truncate(keep)
         if not tail.finished:
@@ -110,21 +110,6 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         return True
     finally:
         file.close()
-
-
-def _content_bytes(file: File, offset: int) -> int:
-    """Bytes behind an offset up to the last one that is not zero."""
-    last = offset
-    at = offset
-    size = file.size()
-    while at < size:
-        data = file.read_at(CHUNK_MAX, at)
-        if not data:
-            break
-        used = len(data.rstrip(b"\0"))
-        last = at + used if used else last
-        at += len(data)
-    return last - offset
 
 
 def _end(file: File, salt: int, offset: int, next_: int, latest_ns: int) -> None:

@@ -170,6 +170,19 @@ class Segment:
             at += CHUNK_MAX
         return None
 
+    def content_bytes(self, offset: int) -> int:
+        """Bytes behind an offset up to the last one that is not zero."""
+        at = last = offset
+        size = self._file.size()
+        while at < size:
+            data = self._file.read_at(CHUNK_MAX, at)
+            if not data:
+                break
+            used = len(data.rstrip(b"\0"))
+            last = at + used if used else last
+            at += len(data)
+        return last - offset
+
     # --- finding a place ---
 
     def seek(self, entries: list[IndexEntry], first: int) -> int:
