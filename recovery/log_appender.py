@@ -24,7 +24,7 @@ from typing import NamedTuple
 from meshmsg._errors import ClosedError, LogError, LogFull, WaitTimeout
 from meshmsg.recovery.log_active import ActiveSegment
 from meshmsg.recovery.log_files import Files
-from meshmsg.recovery.log_format import SegmentHead, record_size
+from meshmsg.recovery.log_format import SegmentHead, SegmentName, record_size
 from meshmsg.recovery.log_retention import Retention
 
 log = logging.getLogger("meshmsg.recovery")
@@ -135,6 +135,11 @@ class Appender:
     def term(self) -> int:
         """The term of the segment that is written."""
         return self._active.name.term
+
+    def used(self) -> dict[SegmentName, int]:
+        """The segment that is written, and the bytes in it."""
+        active = self._active
+        return {active.name: active.offset}
 
     def close(self) -> None:
         """End the segment and make everything safe; raises `LogError`, and lets go all the same."""

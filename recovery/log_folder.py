@@ -26,6 +26,8 @@ LOCK_FILE = "lock"
 CURSORS_FOLDER = "cursors"
 ABOUT_BYTES_MAX = 64 * 1024
 VERSION = 1
+#: The wire id of a folder in which nothing is left that tells it.
+UNKNOWN = 0
 
 _SAFE = re.compile(rb"[A-Za-z0-9._-]")
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
@@ -153,12 +155,13 @@ class LogFolder:
                 label = stream or f"unknown/{head.wire_id:016x}"
                 mesh = "default" if stream_wire_id("default", label) == head.wire_id else "?"
                 return About(label, mesh, head.wire_id)
-        return None
+        has_any = any(parse_name(file) for file in self.files.names(self.path))
+        return About(stream, "?", UNKNOWN) if stream and has_any else None
 
     def claim(self, about: About) -> None:
         """Say what the folder is for; raises `LogError` if it is for something else."""
         known = self.about()
-        if known is not None and known.wire_id != about.wire_id:
+        if known is not None and known.wire_id not in (UNKNOWN, about.wire_id):
             raise LogError(
                 self.path,
                 f"holds stream {known.stream!r} of mesh {known.mesh!r}, not {about.stream!r} of "

@@ -306,6 +306,8 @@ class LogWriter:
         path = self.folder.path
         try:
             sizes = self.folder.sizes()
+            if self._appender is not None:
+                sizes |= self._appender.used()  # without the space that is only reserved
             segments = in_effect(sizes)
             gone = expired(
                 [(name, sizes[name]) for name in segments],
