@@ -230,6 +230,8 @@ class Appender:
             while True:
                 if self.synced >= number:
                     return
+                if self._closed:
+                    raise ClosedError("the log was closed, and this did not become safe")
                 if not self._syncing:
                     break
                 if not self._changed.wait_for(lambda: not self._syncing, timeout):

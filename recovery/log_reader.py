@@ -18,7 +18,7 @@ from meshmsg._frame import Frame
 from meshmsg.recovery import log_places
 from meshmsg.recovery.log_epochs import Journal, read_journal
 from meshmsg.recovery.log_files import REAL, Files
-from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.recovery.log_folder import UNKNOWN, LogFolder
 from meshmsg.recovery.log_format import (
     DATA_START,
     END_RECORD,
@@ -54,6 +54,7 @@ class LogReader:
         self.counters: Counter[str] = Counter()
         self._files = self.folder.files
         self.stream = ""
+        self.wire_id = UNKNOWN
         self.codec = "msgpack"
         self.epoch = 0  #: of the next event
         self.next = 0  #: the number of the next event
@@ -79,7 +80,7 @@ class LogReader:
         about = self.folder.about()
         if about is None:
             raise LogError(self.folder.path, "there is no log here")
-        self.stream, self.codec = about.stream, about.codec
+        self.stream, self.codec, self.wire_id = about.stream, about.codec, about.wire_id
         self.refresh()
 
     def close(self) -> None:
@@ -363,6 +364,11 @@ class LogReader:
         except PermissionError as error:
             raise LogError(f"{self.folder.path}/{name.file}", "may not be read") from error
         except OSError:
+            self._done = name
+            return False
+        if segment.head is not None and self.wire_id not in (UNKNOWN, segment.head.wire_id):
+            self.counters["strange_segments"] += 1
+            segment.close()
             self._done = name
             return False
         entries = read_index(self._files, self.folder.path, segment)

@@ -96,9 +96,9 @@ class LogWriter:
         try:
             files.make_folder(path)
             self._lock_file = files.lock(f"{path}/{LOCK_FILE}")
+            self.folder.claim(self._about)  # before anything in it is touched
             self.recovery = recover(self.folder)
             self._journal = self.recovery.journal
-            self.folder.claim(self._about)
         except Held as held:
             raise LogLocked(path, held.pid) from None
         except OSError as error:
@@ -265,20 +265,19 @@ class LogWriter:
         return number
 
     def sync(self, number: int, timeout: float | None = None) -> None:
-        """Return when the record with this number is on the disk, whatever the `fsync` word.
+        """Return when the record with this number is on the disk; with `never`, at once.
 
         Raises `LogError`, `WaitTimeout`.
         """
-        self._open().sync(number, timeout)
+        if self._fsync.word != "never":
+            self._open().sync(number, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all that was written is safe, as far as the `fsync` word promises it.
 
         Raises `LogError`, `WaitTimeout`.
         """
-        if self._fsync.word != "never":
-            appender = self._open()
-            appender.sync(appender.written, timeout)
+        self.sync(self._open().written, timeout)
 
     # --- in the background ---
 
