@@ -24,7 +24,7 @@ from typing import NamedTuple
 from meshmsg._errors import ClosedError, LogError, LogFull, WaitTimeout
 from meshmsg.recovery.log_active import ActiveSegment
 from meshmsg.recovery.log_files import Files
-from meshmsg.recovery.log_format import SegmentHead, SegmentName, record_size
+from meshmsg.recovery.log_format import DATA_START, SegmentHead, SegmentName, record_size
 from meshmsg.recovery.log_retention import Retention
 
 log = logging.getLogger("meshmsg.recovery")
@@ -168,7 +168,7 @@ class Appender:
         with self._changed:
             if first < self.next or stop <= first:
                 raise ValueError(f"[{first}, {stop}) does not follow {self.next}")
-            segment = self._ready(size, first)
+            segment = self._ready(size)
             try:
                 offset = segment.put(kind, content, first, stop, time_ns)
             except OSError as error:
@@ -183,7 +183,7 @@ class Appender:
                 self.unsynced_bytes += size
             return number
 
-    def _ready(self, size: int, first: int) -> ActiveSegment:
+    def _ready(self, size: int) -> ActiveSegment:
         if self._closed:
             raise ClosedError("the log is closed")
         if self._failed is not None:
@@ -192,16 +192,18 @@ class Appender:
         if segment.is_empty:
             return segment
         too_large = segment.offset + size > self._settings.segment_bytes
-        return self._roll(segment, first) if too_large or self._is_aged(segment) else segment
+        return self._roll(segment) if too_large or self._is_aged(segment) else segment
 
     def _is_aged(self, segment: ActiveSegment) -> bool:
         if self._segment_age_ns is None:
             return False
         return self._clock() - segment.head.created_ns > self._segment_age_ns
 
-    def _roll(self, old: ActiveSegment, first: int) -> ActiveSegment:
+    def _roll(self, old: ActiveSegment) -> ActiveSegment:
+        # It begins where the old one ends, also if events are missing next: then a hole between
+        # two segments can only be one that is missing.
         try:
-            fresh = self._create(old.name.term, first)
+            fresh = self._create(old.name.term, self.next)
             try:
                 fresh.publish()
             except OSError:
@@ -295,7 +297,7 @@ class Appender:
     def _rewrite(self) -> None:
         """With the lock: put what is not safe into a new segment; raises `LogError`."""
         records = list(self._unsynced)
-        first = records[0].first if records else self.next
+        first = self.durable if records else self.next
         path = self._path
         fresh = None
         try:
@@ -323,7 +325,7 @@ class Appender:
         broken = records[0].segment if records else None
         for segment in old:
             with contextlib.suppress(OSError):
-                if segment is broken and records[0].first > segment.name.first:
+                if segment is broken and records[0].offset > DATA_START:
                     segment.cut_back(records[0].offset)
                 elif id(segment) in stale or segment.is_empty:
                     self._files.remove(f"{self._path}/{segment.name.file}")

@@ -18,8 +18,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meshmsg._config import parse_time
 from meshmsg._errors import ConfigError, LogError
+from meshmsg._values import parse_time
 
 #: After a failure it is tried again after this long.
 RETRY_S = 0.2

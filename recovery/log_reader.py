@@ -158,6 +158,7 @@ class LogReader:
             try:
                 frame = Frame(data)
                 good = (frame.epoch, frame.stop) == (epoch, stop) and frame.first <= first
+                good = good and self.wire_id in (UNKNOWN, frame.stream)
             except ProtocolError:
                 good = False
             if good:

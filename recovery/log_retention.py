@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from meshmsg._config import parse_size, parse_time
 from meshmsg._errors import ConfigError
+from meshmsg._values import parse_size, parse_time
 from meshmsg.recovery.log_format import SegmentName
 
 

@@ -143,7 +143,7 @@ class LogWriter:
             raise LogError(self.folder.path, f"epoch {epoch} lies before epoch {newest}")
         last = self.recovery.last
         if last is not None and epoch == last.epoch:
-            first = max(first, self.recovery.next)
+            first = self.recovery.next  # what is missing up to `first` is noted by who knows why
         self._start(epoch, first)
         return self.next
 

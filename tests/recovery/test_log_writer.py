@@ -660,6 +660,20 @@ def test_recorder_keeps_gaps_and_their_reasons() -> None:
     ]
 
 
+def test_gap_where_a_segment_begins_is_no_damage() -> None:
+    files = memory()
+    writer = opened(files, segment_bytes=4700)
+    writer.follow(50, 0)
+    for first in (0, 10, 20, 30):
+        writer.append(frame_of(50, first, [b"x" * 400]), first, first + 1)
+        writer.flush()
+    writer.close()
+    assert len(writer.folder.segments()) > 2
+    assert [i for i in read(files) if isinstance(i, Loss)] == [
+        Loss(STREAM, 50, first + 1, first + 10, "gone") for first in (0, 10, 20)
+    ]
+
+
 def test_recorder_goes_on_in_an_epoch_after_its_own_restart() -> None:
     files = memory()
     for turn in range(3):
