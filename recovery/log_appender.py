@@ -116,7 +116,8 @@ class Appender:
         self._closed = False
         age_s = settings.retention.age_s
         self._segment_age_ns = None if age_s is None else int(age_s * 1e9 / AGE_PARTS)
-        self._active = self._create(term, first)
+        self._term = term
+        self._active = self._create(first)
         try:
             self._active.sync()
             self._active.publish()
@@ -125,16 +126,11 @@ class Appender:
             self._active.discard()
             raise
 
-    def _create(self, term: int, first: int) -> ActiveSegment:
+    def _create(self, first: int) -> ActiveSegment:
         salt = self._files.random_bytes(8)
-        head = SegmentHead(self._wire_id, self.epoch, first, salt, self._clock(), term)
+        head = SegmentHead(self._wire_id, self.epoch, first, salt, self._clock(), self._term)
         reserve = self._settings.allocate_bytes
         return ActiveSegment.create(self._files, self._path, head, reserve)
-
-    @property
-    def term(self) -> int:
-        """The term of the segment that is written."""
-        return self._active.name.term
 
     def used(self) -> dict[SegmentName, int]:
         """The segment that is written, and the bytes in it."""
@@ -203,7 +199,7 @@ class Appender:
         # It begins where the old one ends, also if events are missing next: then a hole between
         # two segments can only be one that is missing.
         try:
-            fresh = self._create(old.name.term, self.next)
+            fresh = self._create(self.next)
             try:
                 fresh.publish()
             except OSError:
@@ -301,7 +297,8 @@ class Appender:
         path = self._path
         fresh = None
         try:
-            fresh = self._create(self._active.name.term + 1, first)
+            self._term += 1  # each attempt anew: a reader may have the last one open already
+            fresh = self._create(first)
             for r in records:
                 fresh.put(r.kind, r.content, r.first, r.stop, r.time_ns)
             fresh.sync()

@@ -41,7 +41,7 @@ NUMBER_MAX = (1 << 63) - 1
 TIME_MIN = -(1 << 63)
 
 _PAD = tuple(b"\0" * n for n in (0, 7, 6, 5, 4, 3, 2, 1))
-_SEGMENT_NAME = re.compile(r"([0-9]{19})-([0-9]{4})-([0-9]{19})\.seg")
+_SEGMENT_NAME = re.compile(r"([0-9]{19})-([0-9]{4,9})-([0-9]{19})\.seg")
 _TIME = Struct("<q")
 
 
@@ -74,8 +74,9 @@ def parse_name(name: str) -> SegmentName | None:
     if found is None:
         return None
     epoch, term, first = map(int, found.groups())
-    good = 0 < epoch <= NUMBER_MAX and first <= NUMBER_MAX
-    return SegmentName(epoch, term, first) if good else None
+    parsed = SegmentName(epoch, term, first)
+    good = 0 < epoch <= NUMBER_MAX and first <= NUMBER_MAX and parsed.file == name
+    return parsed if good else None
 
 
 def in_effect(names: Iterable[SegmentName]) -> list[SegmentName]:

@@ -91,7 +91,8 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
     """Cut and end the last segment; `False` if it was never begun."""
     file = files.open(f"{path}/{name.file}", write=True)
     try:
-        segment = Segment(file, name)
+        # What cannot be read now must not be cut off: it may be there.
+        segment = Segment(file, name, strict=True)
         found.next = name.first
         if segment.head is None:
             if not file.read_at(CHUNK_MAX, 0).strip(b"\0"):

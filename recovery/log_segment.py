@@ -50,8 +50,9 @@ class Record(NamedTuple):
 class Segment:
     """A segment that is open for reading."""
 
-    def __init__(self, file: File, name: SegmentName) -> None:
+    def __init__(self, file: File, name: SegmentName, *, strict: bool = False) -> None:
         self.name = name
+        self.strict = strict  #: raise `OSError` for what cannot be read, instead of passing over it
         self._file = file
         self._chunk = b""
         self._chunk_at = 0
@@ -71,6 +72,8 @@ class Segment:
         try:
             block = self._file.read_at(DATA_START, 0)
         except OSError:
+            if self.strict:
+                raise
             block = b""
         self.head, self.damaged_heads = read_head(block, self.name)
         if self.head is not None:
@@ -127,6 +130,8 @@ class Segment:
             try:
                 return self._file.read_at(length, start)
             except OSError:
+                if self.strict:
+                    raise
                 return None
         self._load(start - RECORD_HEAD_BYTES, length + RECORD_HEAD_BYTES)
         return self._chunk[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + length]
@@ -140,6 +145,9 @@ class Segment:
         try:
             self._chunk = self._file.read_at(max(size, least), offset)
         except OSError:
+            self._chunk = b""
+            if self.strict:
+                raise
             try:
                 self._chunk = self._file.read_at(max(_LOOK_BYTES, least), offset)
             except OSError:
@@ -159,6 +167,8 @@ class Segment:
             try:
                 data = self._file.read_at(CHUNK_MAX + _LOOK_BYTES, at)
             except OSError:
+                if self.strict:
+                    raise
                 at += CHUNK_MIN  # a place that cannot be read; look behind it
                 continue
             found = data.find(RECORD_MAGIC)

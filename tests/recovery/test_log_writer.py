@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -29,7 +30,7 @@ from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_faults import FaultyFiles
 from meshmsg.recovery.log_files import File, RealFile, RealFiles
 from meshmsg.recovery.log_folder import escape
-from meshmsg.recovery.log_format import SegmentName, in_effect
+from meshmsg.recovery.log_format import SegmentName, in_effect, parse_name
 from meshmsg.recovery.log_retention import Retention, expired
 from meshmsg.recovery.log_writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, frame_of, items_of
@@ -390,7 +391,7 @@ def test_failed_sync_of_several_segments_is_mended_as_a_whole() -> None:
     writer.flush()
     assert read(files.survivor()) == payloads
     terms = {name.term for name in writer.folder.sizes()}
-    assert terms == {0, 1}
+    assert terms == {0, 2}
 
 
 def test_replaced_segment_does_not_count_even_if_it_cannot_be_removed() -> None:
@@ -454,6 +455,39 @@ def test_torn_tail_is_cut_and_told(cut: int, caplog: pytest.LogCaptureFixture) -
     put(again, b"c")
     again.close()
     assert read(after) == [b"a", b"c"]
+
+
+def test_tail_that_cannot_be_read_is_not_cut_off() -> None:
+    files = memory()
+    writer = opened(files)
+    writer.begin(7)
+    wanted = [b"%d" % n * 100 for n in range(30)]
+    for payload in wanted:
+        put(writer, payload)
+    after = files.survivor(power=False)
+    after.faults.read_error = 0.5
+    for _ in range(10):
+        with contextlib.suppress(LogError):
+            opened(after).close()
+    after.faults.read_error = 0.0
+    assert read(after) == wanted
+
+
+def test_attempt_to_write_anew_does_not_take_the_name_of_the_last_one() -> None:
+    files = memory()
+    writer = opened(files)
+    writer.begin(7)
+    put(writer, b"a")
+    files.faults.sync_error = 1.0
+    for _ in range(3):
+        with pytest.raises(LogError):
+            writer.flush()
+    files.faults.sync_error = 0.0
+    writer.flush()
+    assert [name.term for name in writer.folder.segments()] == [4]
+    assert read(files.survivor()) == [b"a"]
+    large = SegmentName(7, 12345, 0)
+    assert parse_name(large.file) == large
 
 
 def test_reserved_space_is_no_torn_write() -> None:
