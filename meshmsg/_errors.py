@@ -14,6 +14,9 @@
      |- PeerRefused                     the other side would not talk to us, or we not to it
      |- EventsLost                      events were declared lost, with `on_loss="raise"`
      |- PayloadError (ValueError)       a payload cannot be encoded or decoded
+     |- LogError (OSError)              a durable log could not be opened, written or made safe
+     |   |- LogFull                     there is no space for a log; it goes on when there is
+     |   |- LogLocked                   another process writes the log
      |- ProtocolError                   the peer's: bytes that are not what the protocol says
 
 A `ProtocolError` never leaves a running peer: what caused it is counted and dropped.
@@ -136,6 +139,31 @@ class EventsLost(MeshError):
 
 class PayloadError(MeshError, ValueError):
     """A payload could not be encoded or decoded."""
+
+
+class LogError(MeshError, OSError):
+    """A durable log could not be opened, written or made safe; `path` and `problem` say which.
+
+    What was acknowledged before is not touched, and what failed may be tried again.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class LogFull(LogError):
+    """There is no space for a log: nothing was written, and it goes on when there is space."""
+
+
+class LogLocked(LogError):
+    """Another process writes the log: `pid` says which, 0 where it did not say."""
+
+    def __init__(self, path: str, pid: int) -> None:
+        holder = f"process {pid}" if pid else "another process"
+        super().__init__(path, f"{holder} writes this log, and there can be only one")
+        self.pid = pid
 
 
 class ProtocolError(MeshError):

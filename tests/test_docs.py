@@ -431,7 +431,8 @@ def test_options_in_the_pages_exist() -> None:
     verbs = command.commands  # type: ignore[attr-defined]
     known = {verb: set() for verb in verbs}  # type: dict[str, set[str]]
     for verb, sub in verbs.items():
-        for parameter in sub.params:
+        parts = getattr(sub, "commands", {}).values()  # the verbs below `log`
+        for parameter in [*sub.params, *(p for part in parts for p in part.params)]:
             known[verb] |= {*parameter.opts, *parameter.secondary_opts}
     for path in PAGES:
         text = path.read_text(encoding="utf-8")

@@ -48,6 +48,7 @@ EXPECTED: dict[str, list[str]] = {
         "joined late: [19995, 19996, 19997, 19998, 19999]",
     ],
     "19_two_lines.py": ["both lines up", "line A is cut             0  ", "each loses 5 %"],
+    "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 
 

@@ -1,0 +1,290 @@
+"""`meshmsg log`: look into durable logs on this machine, also while they are written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec, UnknownCodec, codec_for
+from meshmsg._errors import ConfigError
+from meshmsg._event import Event, Loss
+from meshmsg._subscription import parse_start
+from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note, usage
+from meshmsg.cli._help import help_text
+from meshmsg.cli._options import Json, Quiet
+from meshmsg.cli._tables import console, table
+from meshmsg.cli._values import loss_object, safe, to_json
+from meshmsg.cli.sub import BATCH_MAX, Screen, parse_where
+from meshmsg.recovery.log_folder import LogFolder, find_logs
+from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log_verify import Report, Summary, summarize, verify
+
+HELP = help_text(
+    "Look into the logs in a data directory, or into the folder of one stream.",
+    "Reading changes nothing, and works while a peer writes the log.",
+    examples=(
+        "meshmsg log ls ./data",
+        "meshmsg log cat ./data --stream pricing/orders.** --start 10m",
+        "meshmsg log tail ./data/pricing%2Forders.%2A%2A --follow",
+        "meshmsg log verify ./data",
+    ),
+)
+POLL_S = 0.1
+
+Dir = Annotated[
+    str, typer.Argument(metavar="DIR", help="A data directory, or a stream's folder in one.")
+]
+StreamName = Annotated[
+    str | None,
+    typer.Option(
+        "--stream", metavar="STREAM", show_default=False, help="Which, where there are several."
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option("--count", "-n", min=1, show_default=False, help="Stop after this many events."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    logs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    logs.command("ls", help="Show which logs there are and what they hold.")(guarded(ls))
+    logs.command(
+        "cat", help="Print the events of a log; a loss stands in its place, exit status 1."
+    )(guarded(cat))
+    logs.command("tail", help="Print the newest events of a log, and with --follow what comes.")(
+        guarded(tail)
+    )
+    logs.command(
+        "verify", help="Read every byte, and name every range that is damaged: exit status 1."
+    )(guarded(check))
+    app.add_typer(logs, name="log", help=HELP, short_help="Look into durable logs.")
+
+
+# --- ls ---
+
+
+def ls(directory: Dir, json: Json = False) -> int:
+    """Show what there is."""
+    found = [summarize(folder) for folder in _logs(directory)]
+    if json:
+        for summary in found:
+            print(to_json(_summary_object(summary)))
+    else:
+        _show_summaries(found)
+    for summary in found:
+        for problem in summary.problems:
+            complain(f"{safe(summary.stream)}: {problem}")
+    return BAD if any(summary.problems for summary in found) else GOOD
+
+
+def _summary_object(summary: Summary) -> dict[str, Any]:
+    return {
+        "stream": summary.stream,
+        "mesh": summary.mesh,
+        "path": summary.path,
+        "segments": summary.segments,
+        "bytes": summary.bytes,
+        "events": summary.events,
+        "epochs": [
+            {"epoch": e.epoch, "origin": e.origin, "first": e.first, "stop": e.stop}
+            for e in summary.epochs
+        ],
+        "cursors": [
+            {"name": c.name, "epoch": c.epoch, "seq": c.seq, "hold": c.hold}
+            for c in summary.cursors
+        ],
+        "problems": summary.problems,
+    }
+
+
+def _show_summaries(found: list[Summary]) -> None:
+    numbers = ("events", "segments", "bytes", "epochs")
+    rows = table("", "stream", *numbers, "from", "to", numbers=numbers)
+    for summary in found:
+        ends = ["-", "-"]
+        if summary.epochs:
+            first, last = summary.epochs[0], summary.epochs[-1]
+            ends = [f"{first.epoch}:{first.first}", f"{last.epoch}:{last.stop}"]
+        rows.add_row(
+            safe(summary.stream),
+            f"{summary.events:,}",
+            f"{summary.segments:,}",
+            f"{summary.bytes:,}",
+            f"{len(summary.epochs):,}",
+            *ends,
+        )
+        for cursor in summary.cursors:
+            held = " (holds)" if cursor.hold else ""
+            place = f"{cursor.epoch}:{cursor.seq}"
+            rows.add_row(f"  cursor {safe(cursor.name)}{held}", "", "", "", "", place, "")
+    console().print(rows)
+
+
+# --- cat and tail ---
+
+
+def cat(
+    directory: Dir,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            "-s",
+            metavar="WHERE",
+            help="earliest, last:N, a time (2026-01-31T12:00), how long ago (10m), or a position "
+            "as --json prints it.",
+        ),
+    ] = "earliest",
+    count: Count = None,
+    stream: StreamName = None,
+    json: Json = False,
+) -> int:
+    """Print events."""
+    with LogReader(_one(directory, stream)) as reader:
+        _seek(reader, start)
+        return _print(reader, Screen(json=json), count, follow=False)
+
+
+def tail(
+    directory: Dir,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="How many of the newest events.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as events are written.")
+    ] = False,
+    stream: StreamName = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Print the newest events."""
+    with LogReader(_one(directory, stream)) as reader:
+        reader.seek_last(count)
+        if follow:
+            note(f"following {safe(reader.stream)}", quiet=quiet)
+        return _print(reader, Screen(json=json), None, follow=follow)
+
+
+def _seek(reader: LogReader, start: str) -> None:
+    where = parse_start(parse_where(start))
+    if where.position is not None:
+        reader.seek(where.position.epoch, where.position.seq)
+    elif where.kind == "last":
+        reader.seek_last(where.value)
+    elif where.kind == "time":
+        reader.seek_time(where.value)
+    elif where.kind == "earliest":
+        reader.seek_earliest()
+    else:
+        raise usage("start", f"{start!r} is not a place in a log: try earliest or last:10")
+
+
+def _print(reader: LogReader, screen: Screen, count: int | None, *, follow: bool) -> int:
+    codec = _codec(reader.codec)
+    while True:
+        for item in reader.runs():
+            if isinstance(item, Loss):
+                screen.show_loss(item)
+                continue
+            batch = Batch(item.frame, reader.stream, codec, item.lo, item.hi)
+            for events in _pieces(batch.events(), count, screen):
+                screen.show(events)
+            if count is not None and screen.events >= count:
+                return BAD if screen.lost else GOOD
+        if not follow:
+            return BAD if screen.lost else GOOD
+        screen.check_reader()
+        time.sleep(POLL_S)
+
+
+def _pieces(events: list[Event], count: int | None, screen: Screen) -> Iterator[list[Event]]:
+    wanted = len(events) if count is None else min(len(events), count - screen.events)
+    for at in range(0, wanted, BATCH_MAX):
+        yield events[at : min(wanted, at + BATCH_MAX)]
+
+
+def _codec(name: str) -> Codec:
+    try:
+        return codec_for(name)
+    except ConfigError:
+        return UnknownCodec(name)
+
+
+# --- verify ---
+
+
+def check(directory: Dir, stream: StreamName = None, json: Json = False) -> int:
+    """Read everything."""
+    folders = _logs(directory) if stream is None else [_one(directory, stream)]
+    status = GOOD
+    for folder in folders:
+        report = verify(folder)
+        if json:
+            print(to_json(_report_object(report)))
+        else:
+            _show_report(report)
+        status = status if report.is_good else BAD
+    return status
+
+
+def _report_object(report: Report) -> dict[str, Any]:
+    return {
+        "stream": report.stream,
+        "path": report.path,
+        "good": report.is_good,
+        "frames": report.frames,
+        "events": report.events,
+        "bytes": report.bytes,
+        "tail_bytes": report.tail_bytes,
+        "losses": [loss_object(loss)["loss"] for loss in report.losses],
+        "problems": report.problems,
+    }
+
+
+def _show_report(report: Report) -> None:
+    word = "good" if report.is_good else "DAMAGED"
+    print(
+        f"{safe(report.stream)}: {word}, {report.events:,} events in {report.frames:,} frames, "
+        f"{report.bytes:,} bytes"
+    )
+    for loss in report.losses:
+        print(f"  {safe(str(loss))}")
+    for problem in report.problems:
+        print(f"  {safe(problem)}")
+    if report.tail_bytes:
+        print(f"  {report.tail_bytes:,} bytes at the end are no record yet, or were torn")
+
+
+# --- which ---
+
+
+def _logs(directory: str) -> list[LogFolder]:
+    try:
+        found = find_logs(directory)
+    except OSError as error:
+        raise usage("DIR", f"{directory!r} cannot be read: {error.strerror}") from None
+    if not found:
+        raise usage("DIR", f"there is no log in {directory!r}")
+    return found
+
+
+def _one(directory: str, stream: str | None) -> LogFolder:
+    found = _logs(directory)
+    names = {}
+    for folder in found:
+        about = folder.about()
+        names["?" if about is None else about.stream] = folder
+    if stream is not None:
+        if stream not in names:
+            known = ", ".join(sorted(names))
+            raise usage("--stream", f"{stream!r} is not one of {known}")
+        return names[stream]
+    if len(found) > 1:
+        raise usage("--stream", f"say which one: {', '.join(sorted(names))}")
+    return found[0]

@@ -1,0 +1,99 @@
+"""Where a reader of a log starts: the oldest event, the newest few, the first at a time.
+
+Belongs here: from what a user asks for to an epoch and a number.  Does not belong here: reading on
+from there (`log_reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshmsg._errors import ProtocolError
+from meshmsg._frame import Frame
+from meshmsg.recovery.log_epochs import Journal
+from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.recovery.log_format import END_RECORD, LOSS_RECORD, SegmentName
+from meshmsg.recovery.log_segment import Record, Segment, find_tail, read_index
+
+Place = tuple[int, int]
+
+
+def earliest(segments: Sequence[SegmentName]) -> Place:
+    """The epoch and number of the oldest event; zeros in an empty log."""
+    return (segments[0].epoch, segments[0].first) if segments else (0, 0)
+
+
+def last(folder: LogFolder, segments: Sequence[SegmentName], journal: Journal, count: int) -> Place:
+    """That of the event `count` before the end, or of the oldest if there are fewer."""
+    epoch, stop = 0, 0
+    for name in reversed(segments):
+        if name.epoch != epoch:
+            epoch, stop = name.epoch, stop_of(folder, name, journal)
+        if stop - name.first >= count:
+            return epoch, stop - count
+        count -= max(0, stop - name.first)
+        stop = name.first
+    return earliest(segments)
+
+
+def stop_of(folder: LogFolder, name: SegmentName, journal: Journal) -> int:
+    """Where an epoch ends, whose last segment this is."""
+    known = journal.find(name.epoch)
+    if known is not None and known.stop is not None:
+        return known.stop
+    try:
+        segment = Segment.open(folder.files, folder.path, name)
+    except OSError:
+        return name.first
+    try:
+        if segment.head is None:
+            return name.first
+        return find_tail(segment, read_index(folder.files, folder.path, segment)).next
+    finally:
+        segment.close()
+
+
+def at_time(folder: LogFolder, segments: Sequence[SegmentName], time_ns: int) -> Place | None:
+    """That of the first event that is as late; `None` if none is."""
+    for name in segments:
+        try:
+            segment = Segment.open(folder.files, folder.path, name)
+        except OSError:
+            continue
+        try:
+            found = _find_time(folder, segment, time_ns)
+        finally:
+            segment.close()
+        if found is not None:
+            return name.epoch, found
+    return None
+
+
+def _find_time(folder: LogFolder, segment: Segment, time_ns: int) -> int | None:
+    ending = segment.ending()
+    if segment.head is None or (ending is not None and ending.time_ns < time_ns):
+        return None
+    entries = read_index(folder.files, folder.path, segment)
+    at: int | None = segment.seek_time(entries, time_ns)
+    while at is not None:
+        record = segment.record(at)
+        if record is None:
+            at = segment.resync(at)
+        elif record.kind == END_RECORD:
+            return None
+        elif record.time_ns >= time_ns and record.content is not None:
+            return _first_at(record, time_ns)
+        else:
+            at = record.end
+    return None
+
+
+def _first_at(record: Record, time_ns: int) -> int:
+    """The number of the first event of a frame that is as late."""
+    if record.kind == LOSS_RECORD or record.content is None:
+        return record.first
+    try:
+        frame = Frame(record.content)
+    except ProtocolError:
+        return record.first
+    return min(frame.first + frame.first_at(time_ns), frame.stop - 1)

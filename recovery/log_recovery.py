@@ -1,0 +1,141 @@
+"""What is done to a log when it is opened for writing: cut the torn tail, close the old books.
+
+Only the last segment is looked at, from the last index entry that proves right.  Everything else
+was ended properly by an earlier start, and what is damaged there is found by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import dataclass, field
+
+from meshmsg._errors import LogError
+from meshmsg.recovery.log_active import END_BYTES, FRESH, end_parts
+from meshmsg.recovery.log_epochs import Journal, read_journal
+from meshmsg.recovery.log_files import File, Files, write_all
+from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.recovery.log_format import SegmentName, in_effect, salt_of
+from meshmsg.recovery.log_segment import CHUNK_MAX, Segment, find_tail, read_index
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What was found and done."""
+
+    journal: Journal = field(default_factory=Journal)
+    """The epochs, with the end of the last one; not written yet."""
+    last_epoch: int = 0
+    """The greatest epoch ever used; 0 if none was."""
+    last: SegmentName | None = None
+    """The last segment."""
+    next: int = 0
+    """What comes after the last event of the last epoch."""
+    cut_bytes: int = 0
+    """Bytes of a torn write that were cut off."""
+    problems: list[str] = field(default_factory=list)
+    """What was found damaged, in words."""
+
+
+def recover(folder: LogFolder) -> Recovery:
+    """Make a log fit for writing; the caller holds its lock.  Raises `LogError`."""
+    try:
+        return _recover(folder)
+    except OSError as error:
+        if isinstance(error, LogError):
+            raise
+        raise LogError(folder.path, f"cannot be opened: {error.strerror or error}") from error
+
+
+def _recover(folder: LogFolder) -> Recovery:
+    files, path = folder.files, folder.path
+    present = folder.sizes()
+    segments = in_effect(present)
+    journal, problems = read_journal(files, path)
+    epochs = [*(name.epoch for name in present), *(known.epoch for known in journal.epochs)]
+    found = Recovery(last_epoch=max([journal.floor[0], *epochs]), problems=problems)
+    segments = _tidy(files, path, segments, journal)
+    found.journal = journal.with_segments(segments)
+    while segments:
+        found.last = segments[-1]
+        if _recover_last(files, path, segments[-1], found):
+            break
+        # Made, and never written to: the crash came before its head was safe.
+        files.remove(f"{path}/{segments.pop().file}")
+        found.last = None
+    for known in found.journal.epochs:
+        if known.stop is None:
+            own = [name for name in segments if name.epoch == known.epoch]
+            stop = max(_stop_of(files, path, own, found), known.first)
+            if journal.floor[0] == known.epoch:
+                stop = max(stop, journal.floor[1])
+            found.journal = found.journal.with_epoch(known.epoch, known.first, stop)
+    return found
+
+
+def _tidy(
+    files: Files, path: str, segments: list[SegmentName], journal: Journal
+) -> list[SegmentName]:
+    """Remove what a crash left behind: replaced and expired segments, files without one."""
+    expired = sum((s.epoch, s.first) <= journal.floor for s in segments[1:])
+    kept = segments[expired:]
+    wanted = {file for name in kept for file in (name.file, name.index_file)}
+    for file in files.names(path):
+        if file.endswith((".seg", ".idx", FRESH)) and file not in wanted:
+            with contextlib.suppress(OSError):
+                files.remove(f"{path}/{file}")
+    return kept
+
+
+def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -> bool:
+    """Cut and end the last segment; `False` if it was never begun."""
+    file = files.open(f"{path}/{name.file}", write=True)
+    try:
+        # What cannot be read now must not be cut off: it may be there.
+        segment = Segment(file, name, strict=True)
+        found.next = name.first
+        if segment.head is None:
+            if not file.read_at(CHUNK_MAX, 0).strip(b"\0"):
+                return False
+            found.problems.append(f"{name.file}: the head is damaged, both copies of it")
+            return True
+        tail = find_tail(segment, read_index(files, path, segment))
+        found.next = tail.next
+        keep = tail.end + (END_BYTES if tail.finished else 0)
+        found.cut_bytes = segment.content_bytes(keep)
+        if file.size() != keep:
+            file.truncate(keep)
+        if not tail.finished:
+            _end(file, salt_of(segment.head), tail.end, tail.next, tail.latest_ns)
+        file.sync()
+        return True
+    finally:
+        file.close()
+
+
+def _end(file: File, salt: int, offset: int, next_: int, latest_ns: int) -> None:
+    try:
+        write_all(file, end_parts(salt, offset, next_, latest_ns), offset)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        file.truncate(offset)  # the journal says the same
+
+
+def _stop_of(files: Files, path: str, segments: list[SegmentName], found: Recovery) -> int:
+    """Where an epoch ended that nothing else tells of."""
+    if not segments:
+        return 0
+    last = segments[-1]
+    if last == found.last:
+        return found.next
+    try:
+        segment = Segment.open(files, path, last)
+    except OSError:
+        return last.first
+    try:
+        if segment.head is None:
+            return last.first
+        return find_tail(segment, read_index(files, path, segment)).next
+    finally:
+        segment.close()

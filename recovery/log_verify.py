@@ -1,0 +1,158 @@
+"""What there is in a log, and whether it is whole: for the command and for operators.
+
+`summarize` looks at names and ends only, `verify` reads every byte.  Neither changes anything, and
+both may run while the log is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meshmsg._event import Loss
+from meshmsg.recovery import log_places
+from meshmsg.recovery.log_cursors import Cursor, Cursors
+from meshmsg.recovery.log_epochs import read_journal
+from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
+from meshmsg.recovery.log_format import DATA_START, END_RECORD, SegmentName
+from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log_segment import Segment, read_index
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """Events `first` to `stop` of an epoch that are there; those from `origin` on once were."""
+
+    epoch: int
+    origin: int
+    first: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Summary:
+    """What there is."""
+
+    path: str
+    stream: str
+    mesh: str
+    segments: int
+    bytes: int
+    epochs: list[EpochSummary]
+    cursors: list[Cursor]
+    problems: list[str]
+
+    @property
+    def events(self) -> int:
+        """How many events are there, gaps included."""
+        return sum(epoch.stop - epoch.first for epoch in self.epochs)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found when every byte was read."""
+
+    path: str
+    stream: str = ""
+    frames: int = 0
+    events: int = 0
+    bytes: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    """Everything that is missing between the oldest and the newest event."""
+    problems: list[str] = field(default_factory=list)
+    """Damage that costs no event, or has not been counted above, in words."""
+    tail_bytes: int = 0
+    """Bytes at the end that are no record: a write under way, or torn by a crash."""
+
+    @property
+    def corrupt(self) -> list[Loss]:
+        """Losses that the disk is to blame for."""
+        return [loss for loss in self.losses if loss.reason == "corrupt"]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.corrupt and not self.problems
+
+
+def summarize(folder: LogFolder) -> Summary:
+    """Look at a log without reading its events; raises `LogError` if it is none."""
+    with LogReader(folder) as reader:
+        sizes = folder.sizes()
+        epochs: list[EpochSummary] = []
+        for known in reader.journal.epochs:
+            own = [name for name in reader.segments if name.epoch == known.epoch]
+            if own:
+                stop = log_places.stop_of(folder, own[-1], reader.journal)
+                epochs.append(EpochSummary(known.epoch, known.first, own[0].first, stop))
+        about = folder.about()
+        cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}", files=folder.files)
+        found = cursors.all()
+        problems = [*folder.problems, *read_journal(folder.files, folder.path)[1]]
+        return Summary(
+            folder.path,
+            reader.stream,
+            "?" if about is None else about.mesh,
+            len(reader.segments),
+            sum(sizes.get(name, 0) for name in reader.segments),
+            epochs,
+            found,
+            [*problems, *cursors.problems],
+        )
+
+
+def verify(folder: LogFolder) -> Report:
+    """Read every byte of a log; raises `LogError` if it is none."""
+    summary = summarize(folder)
+    report = Report(folder.path, summary.stream, bytes=summary.bytes, problems=summary.problems)
+    with LogReader(folder) as reader:
+        reader.seek_earliest()
+        for item in reader.runs():
+            if isinstance(item, Loss):
+                report.losses.append(item)
+            else:
+                report.frames += 1
+                report.events += item.hi - item.lo
+        for name in reader.segments:
+            _check_segment(folder, name, report, last=name == reader.segments[-1])
+    return report
+
+
+def _check_segment(folder: LogFolder, name: SegmentName, report: Report, *, last: bool) -> None:
+    """The head, and the index against the data."""
+    try:
+        segment = Segment.open(folder.files, folder.path, name)
+    except FileNotFoundError:
+        return  # expired meanwhile
+    except OSError as error:
+        report.problems.append(f"{name.file} cannot be read: {error.strerror}")
+        return
+    try:
+        if segment.damaged_heads and not (last and segment.head is None):
+            report.problems.append(f"{name.file}: {segment.damaged_heads} of 2 heads are damaged")
+        for entry in read_index(folder.files, folder.path, segment):
+            head = segment.head_at(entry.offset)
+            if head is None or head.first != entry.first:
+                problem = f"the index points to offset {entry.offset}, where its record is not"
+                report.problems.append(f"{name.index_file}: {problem}")
+                break
+        if last and segment.head is not None:
+            report.tail_bytes = _tail_bytes(segment)
+    finally:
+        segment.close()
+
+
+def _tail_bytes(segment: Segment) -> int:
+    """Bytes behind the last record, without the zeros of reserved space."""
+    offset = DATA_START
+    while True:
+        head = segment.head_at(offset)
+        if head is None or (head.kind != END_RECORD and segment.record(offset) is None):
+            further = segment.resync(offset)
+            if further is None:
+                break
+            offset = further
+            continue
+        offset += head.size
+        if head.kind == END_RECORD:
+            break
+    return segment.content_bytes(offset)

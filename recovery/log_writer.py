@@ -1,0 +1,369 @@
+"""The writing end of a durable log: its lock, its epochs, what it removes, and who makes it safe.
+
+The records of an epoch are `log_appender`'s business.  Any thread may append and flush; `open`,
+`begin`, `follow` and `close` are for one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from meshmsg._control import stream_wire_id
+from meshmsg._errors import ClosedError, LogError, LogLocked
+from meshmsg.recovery.log_appender import Appender, LogSettings, failure
+from meshmsg.recovery.log_commit import Committer, FsyncWord
+from meshmsg.recovery.log_cursors import Cursors
+from meshmsg.recovery.log_epochs import Journal, write_journal
+from meshmsg.recovery.log_files import REAL, File, Files, Held
+from meshmsg.recovery.log_folder import CURSORS_FOLDER, LOCK_FILE, About, LogFolder
+from meshmsg.recovery.log_format import (
+    FRAME_RECORD,
+    LOSS_RECORD,
+    NOTE_BYTES_MAX,
+    SegmentName,
+    in_effect,
+    latest_time,
+)
+from meshmsg.recovery.log_recovery import Recovery, recover
+from meshmsg.recovery.log_retention import expired
+from meshmsg.recovery.log_segment import Segment
+
+log = logging.getLogger("meshmsg.recovery")
+
+#: How often a log that begins no new segment is looked through for what has expired.
+RETAIN_NS = 30 * 10**9
+
+
+class LogWriter:
+    """The one writer of a stream's log.
+
+    >>> with LogWriter("data", "pricing/orders.**") as log:                    # doctest: +SKIP
+    ...     epoch = log.begin(time.time_ns() // 1000)
+    ...     log.append(frame, first=0, stop=100)
+    ...     log.flush()
+    """
+
+    def __init__(
+        self,
+        data_dir: str,
+        stream: str,
+        *,
+        mesh: str = "default",
+        codec: str = "msgpack",
+        settings: LogSettings | None = None,
+        files: Files = REAL,
+        clock: Callable[[], int] = time.time_ns,
+        background: bool = True,
+    ) -> None:
+        self.settings = settings or LogSettings()
+        self.stream = stream
+        self.folder = LogFolder.of(data_dir, stream, files=files)
+        self.counters: Counter[str] = Counter()
+        self.recovery = Recovery()  #: what `open` found
+        self._about = About(stream, mesh, stream_wire_id(mesh, stream), codec)
+        self._fsync = FsyncWord.parse(self.settings.fsync)
+        self._files = files
+        self._clock = clock
+        self._lock_file: File | None = None
+        self._journal = Journal()
+        self._journal_lock = threading.Lock()
+        self._appender: Appender | None = None
+        self._rolled = False
+        self._retained_ns = 0
+        self._committer: Committer | None = None
+        if background:
+            interval_s = self._fsync.interval_s
+            self._committer = Committer(self.work, interval_s, f"meshmsg log {stream}")
+
+    # --- life ---
+
+    def __enter__(self) -> LogWriter:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> Recovery:
+        """Lock and recover the log; raises `LogLocked`, `LogError`."""
+        files, path = self._files, self.folder.path
+        try:
+            files.make_folder(path)
+            self._lock_file = files.lock(f"{path}/{LOCK_FILE}")
+            self.folder.claim(self._about)  # before anything in it is touched
+            self.recovery = recover(self.folder)
+            self._journal = self.recovery.journal
+        except Held as held:
+            raise LogLocked(path, held.pid) from None
+        except OSError as error:
+            self._release()
+            raise failure(path, error, "could not be opened") from error
+        except BaseException:
+            self._release()
+            raise
+        if self.recovery.cut_bytes:
+            log.warning("%s: cut off %d bytes of a torn write", path, self.recovery.cut_bytes)
+        for problem in self.recovery.problems:
+            log.warning("%s: %s", path, problem)
+        self._rolled = True  # what has expired meanwhile goes first
+        if self._committer is not None:
+            self._committer.start()
+            self._committer.want()
+        return self.recovery
+
+    def _release(self) -> None:
+        held, self._lock_file = self._lock_file, None
+        if held is not None:
+            held.close()
+
+    def begin(self, epoch: int, first: int = 0) -> int:
+        """Start a new epoch, `epoch` or the next that was never used; safe when this returns.
+
+        Raises `LogError`, `LogFull`.
+        """
+        chosen = max(epoch, self._newest() + 1)
+        self._start(chosen, first)
+        return chosen
+
+    def follow(self, epoch: int, first: int) -> int:
+        """Keep another peer's epoch from `first` on; returns the number that is wanted next.
+
+        Raises `LogError`, also for an epoch that lies before one that is there.
+        """
+        if self._appender is not None and epoch == self.epoch:
+            return self.next
+        newest = self._newest()
+        if epoch < newest:
+            raise LogError(self.folder.path, f"epoch {epoch} lies before epoch {newest}")
+        last = self.recovery.last
+        if last is not None and epoch == last.epoch:
+            first = self.recovery.next  # what is missing up to `first` is noted by who knows why
+        self._start(epoch, first)
+        return self.next
+
+    def _newest(self) -> int:
+        return max(self.recovery.last_epoch, self.epoch)
+
+    def _start(self, epoch: int, first: int) -> None:
+        if self._lock_file is None:
+            raise ClosedError("the log is not open: use it in a with block")
+        old, self._appender = self._appender, None
+        number = 0
+        try:
+            if old is not None:
+                old.close()
+                number = old.written
+                self._record(old.epoch, old.next, old.next)
+            self._record(epoch, first, None)
+            self.recovery.last_epoch = epoch
+            last = self.recovery.last
+            self._appender = Appender(
+                self._files,
+                self.folder.path,
+                self._about.wire_id,
+                self.settings,
+                self.counters,
+                epoch=epoch,
+                term=last.term + 1 if last is not None and last.epoch == epoch else 0,
+                first=first,
+                number=number,
+                tracks=self._fsync.word != "never",
+                clock=self._clock,
+                on_roll=self._on_roll,
+            )
+        except OSError as error:
+            what = "a new epoch could not be recorded"
+            raise failure(self.folder.path, error, what) from error
+
+    def _record(self, epoch: int, first: int, stop: int | None) -> None:
+        """Write into the journal where an epoch began and ended."""
+        with self._journal_lock:
+            known = self._journal.find(epoch)
+            journal = self._journal.with_epoch(epoch, first if known is None else known.first, stop)
+            self._journal = write_journal(self._files, self.folder.path, journal)
+
+    def close(self) -> None:
+        """End the segment, make everything safe and let the lock go; raises `LogError`."""
+        if self._committer is not None:
+            self._committer.stop()
+        appender, self._appender = self._appender, None
+        try:
+            if appender is not None:
+                appender.close()
+                # So that a reader knows what is missing, should the end be damaged one day.
+                self._record(appender.epoch, appender.next, appender.next)
+        except OSError as error:
+            raise failure(self.folder.path, error, "could not be closed properly") from error
+        finally:
+            self._release()
+
+    # --- writing and making safe: any thread ---
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is written; 0 before `begin`."""
+        return 0 if self._appender is None else self._appender.epoch
+
+    @property
+    def next(self) -> int:
+        """The number that the next event has to have, or in a recorder's log at least has."""
+        return self._open().next
+
+    @property
+    def durable(self) -> int:
+        """Events of this epoch before this number are safe."""
+        return self._open().durable
+
+    @property
+    def written(self) -> int:
+        """The number of the last record: with `sync`, all up to it are safe."""
+        return self._open().written
+
+    def _open(self) -> Appender:
+        appender = self._appender
+        if appender is None:
+            raise ClosedError("the log is closed, or no epoch has begun")
+        return appender
+
+    def append(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> int:
+        """Write a frame, and with `always` wait for the disk; returns the record's number.
+
+        Raises `LogFull`, `LogError`.  From `write`, then nothing was written.  From waiting for
+        the disk, it was: `sync` waits again, and nobody may be told that the event is safe.
+        """
+        number = self.write(frame, first, stop, time_ns)
+        if self._fsync.word == "always":
+            self.sync(number)
+        return number
+
+    def write(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> int:
+        """Write a frame; it outlives this process when this returns.  Raises as `append`."""
+        latest = latest_time(frame) if time_ns is None else time_ns
+        return self._write(FRAME_RECORD, frame, first, stop, latest)
+
+    def append_loss(self, first: int, stop: int, reason: str, time_ns: int = 0) -> int:
+        """Record that these events are missing here and why; raises as `write`."""
+        note = reason.encode()[:NOTE_BYTES_MAX]
+        return self._write(LOSS_RECORD, note, first, stop, time_ns)
+
+    def _write(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> int:
+        appender = self._appender
+        if appender is None:
+            raise ClosedError("the log is closed, or no epoch has begun")
+        number = appender.write(kind, content, first, stop, time_ns)
+        if self._committer is not None and self._fsync.by_thread:
+            self._committer.want()
+        if appender.unsynced_bytes > self.settings.unsynced_bytes_max:
+            self.counters["sync_waits"] += 1
+            appender.sync(number)
+        return number
+
+    def sync(self, number: int, timeout: float | None = None) -> None:
+        """Return when the record with this number is on the disk; with `never`, at once.
+
+        Raises `LogError`, `WaitTimeout`.
+        """
+        if self._fsync.word != "never":
+            self._open().sync(number, timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all that was written is safe, as far as the `fsync` word promises it.
+
+        Raises `LogError`, `WaitTimeout`.
+        """
+        self.sync(self._open().written, timeout)
+
+    # --- in the background ---
+
+    def work(self) -> None:
+        """What the committer does: make safe what is written, remove what has expired."""
+        appender = self._appender
+        if appender is not None and self._fsync.by_thread:
+            appender.sync(appender.written)
+        now_ns = self._clock()
+        if self._rolled or now_ns - self._retained_ns > RETAIN_NS:
+            self._rolled = False
+            self._retained_ns = now_ns
+            self.retain(now_ns)
+
+    def _on_roll(self) -> None:
+        self._rolled = True
+        if self._committer is not None:
+            self._committer.want()
+
+    def retain(self, now_ns: int | None = None) -> list[SegmentName]:
+        """Remove what has expired; returns the segments that are gone.  Raises `LogError`."""
+        retention = self.settings.retention
+        if retention.age_s is None and retention.bytes_max is None:
+            return []
+        path = self.folder.path
+        try:
+            sizes = self.folder.sizes()
+            if self._appender is not None:
+                sizes |= self._appender.used()  # without the space that is only reserved
+            segments = in_effect(sizes)
+            gone = expired(
+                [(name, sizes[name]) for name in segments],
+                retention,
+                held=self.cursors().held(),
+                now_ns=self._clock() if now_ns is None else now_ns,
+                latest_ns=self._latest_ns,
+            )
+            if gone:
+                self._make_safe()  # what stays, before anything goes
+                first = segments[len(gone)]
+                with self._journal_lock:  # first the books, so that what is gone is known to be
+                    journal = self._journal._replace(floor=(first.epoch, first.first))
+                    self._journal = write_journal(self._files, path, journal)
+            for name in gone:
+                self._files.remove(f"{path}/{name.file}")
+                with contextlib.suppress(OSError):
+                    self._files.remove(f"{path}/{name.index_file}")
+        except OSError as error:
+            raise failure(path, error, "what has expired could not be removed") from error
+        self.counters["expired_segments"] += len(gone)
+        return gone
+
+    def _make_safe(self) -> None:
+        appender = self._appender
+        if appender is not None and self._fsync.word != "never":
+            appender.sync(appender.written)
+
+    def _latest_ns(self, name: SegmentName) -> int:
+        """The time of a segment's newest event, or when the file was written last."""
+        path = self.folder.path
+        segment = Segment.open(self._files, path, name)
+        try:
+            ending = segment.ending()
+        finally:
+            segment.close()
+        if ending is not None:
+            return ending.time_ns
+        return self._files.modified_ns(f"{path}/{name.file}")
+
+    def cursors(self) -> Cursors:
+        """The cursors that are kept beside the log, and may hold retention."""
+        return Cursors(f"{self.folder.path}/{CURSORS_FOLDER}", files=self._files)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures, for people."""
+        appender = self._appender
+        if appender is None:
+            return {"path": self.folder.path, "open": False}
+        error = None if self._committer is None else self._committer.error
+        return {
+            "path": self.folder.path,
+            "open": True,
+            "epoch": appender.epoch,
+            "next": appender.next,
+            "durable": appender.durable,
+            "unsynced_bytes": appender.unsynced_bytes,
+            "problem": None if error is None else str(error),
+            **self.counters,
+        }

@@ -1,0 +1,31 @@
+"""The log's simulation and its kills, for minutes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.simulation.log_world import simulate
+from tests.scenarios.test_log_kill import kill_many
+
+SEEDS = int(os.environ.get("LOG_SEEDS", "5000"))
+KILLS = int(os.environ.get("LOG_KILLS", "200"))
+
+
+@pytest.mark.slow
+def test_acknowledged_events_outlive_thousands_of_crashes() -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        for seed in range(10_000, 10_000 + SEEDS):
+            simulate(seed)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fsync", ["always", "batch"])
+def test_writer_killed_two_hundred_times_has_kept_all(tmp_path: Path, fsync: str) -> None:
+    kill_many(tmp_path, fsync, KILLS)

@@ -1,0 +1,99 @@
+"""A process that writes a log is killed at random points: what it acknowledged is there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from meshmsg._event import Loss
+from meshmsg.recovery.log_folder import find_logs
+from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log_verify import verify
+
+ROUNDS = 20
+STREAM = "victim/numbers.**"
+
+WRITER = """
+import random, sys, threading, time
+from meshmsg._control import stream_wire_id
+from meshmsg._frame import encode_frame
+from meshmsg.recovery.log_appender import LogSettings
+from meshmsg.recovery.log_retention import Retention
+from meshmsg.recovery.log_writer import LogWriter
+
+data_dir, fsync, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+stream, rng = "victim/numbers.**", random.Random(seed)
+wire_id = stream_wire_id("default", stream)
+settings = LogSettings(fsync=fsync, segment_bytes=100_000, allocate_bytes=rng.choice([0, 30_000]))
+writer = LogWriter(data_dir, stream, settings=settings)
+writer.open()
+epoch = writer.begin(1_000_000 - seed)  # a clock that goes back
+print("epoch", epoch, flush=True)
+while True:
+    first = writer.next
+    count = rng.choice([1, 1, 5, 200])
+    payloads = [b"%d:%d" % (epoch, n) for n in range(first, first + count)]
+    frame = encode_frame(wire_id, epoch, first, "numbers.n", payloads, time.time_ns())
+    writer.append(frame, first, first + count)
+    if fsync != "batch" or rng.random() < 0.1:
+        writer.flush()
+    sys.stdout.write(f"{writer.next}\\n")
+    sys.stdout.flush()
+"""
+
+
+def one_life(data_dir: Path, fsync: str, seed: int, rng: Random) -> tuple[int, int]:
+    """Start a writer and kill it; the epoch and how far it had acknowledged."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(data_dir), fsync, str(seed)], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    word, epoch = child.stdout.readline().split()
+    assert word == b"epoch"
+    last = b"0"
+    for _ in range(rng.randrange(300)):
+        last = child.stdout.readline()
+    time.sleep(rng.random() * 0.003)
+    child.send_signal(signal.SIGKILL)
+    rest = child.stdout.read()
+    child.wait()
+    child.stdout.close()
+    lines = rest.split(b"\n")[:-1]  # the last one may have been cut
+    return int(epoch), int(lines[-1] if lines else last)
+
+
+@pytest.mark.parametrize("fsync", ["always", "batch", "never"])
+def test_killed_writer_has_kept_all_that_it_acknowledged(tmp_path: Path, fsync: str) -> None:
+    """The kernel lives on, so even without any sync nothing may be missing."""
+    kill_many(tmp_path, fsync, ROUNDS if fsync == "batch" else ROUNDS // 4)
+
+
+def kill_many(tmp_path: Path, fsync: str, rounds: int) -> None:
+    """Kill a writer this many times, and look at what is left."""
+    rng = Random(7)
+    acknowledged: dict[int, int] = {}
+    for seed in range(rounds):
+        epoch, stop = one_life(tmp_path, fsync, seed, rng)
+        assert epoch > max(acknowledged, default=0), "an epoch was used twice"
+        acknowledged[epoch] = stop
+    (folder,) = find_logs(str(tmp_path))
+    found: dict[int, int] = {}
+    with LogReader(folder) as reader:
+        reader.seek_earliest()
+        for item in reader.runs():
+            assert not isinstance(item, Loss), item
+            epoch, first = item.frame.epoch, item.frame.first
+            assert first == found.get(epoch, 0), "each event once, in order"
+            wanted = [b"%d:%d" % (epoch, n) for n in range(first, item.frame.stop)]
+            assert item.frame.payloads.split(0, item.frame.count) == wanted
+            found[epoch] = item.frame.stop
+    for epoch, stop in acknowledged.items():
+        assert found.get(epoch, 0) >= stop
+    assert sum(found.values()) > 0
+    assert verify(folder).is_good

@@ -1,0 +1,39 @@
+"""The benchmark of the log counts what it should; how fast is not a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.mark.parametrize("way", ["plain", "log", "log_always", "sqlite", "sqlite_full", "replay"])
+def test_each_way_writes_everything(tmp_path: Path, way: str) -> None:
+    from benchmarks import log
+
+    load = log.load_of(1024, 400_000)
+    assert load.events == load.batches * 127
+    assert getattr(log, way)(tmp_path, load) > 0
+
+
+def test_load_is_the_same_bytes_for_everyone() -> None:
+    from benchmarks import log
+
+    payloads = log.load_of(64, 1_000_000).payloads()
+    assert {len(payload) for payload in payloads} == {64}
+    assert len(set(payloads)) == len(payloads)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    from benchmarks import log
+
+    figures = log.Figures()
+    figures.seconds = {(64, log.LOG): [1.0, 10.0], (64, log.PLAIN): [0.5, 5.0]}
+    assert figures.ratio(64, log.LOG, log.PLAIN) == 0.5

@@ -1,0 +1,133 @@
+"""What docs/log.md says of bytes and names is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from meshmsg._control import stream_wire_id
+from meshmsg.recovery import log_cursors, log_epochs, log_index
+from meshmsg.recovery.log_commit import FsyncWord
+from meshmsg.recovery.log_cursors import Cursor
+from meshmsg.recovery.log_folder import CURSORS_FOLDER, LOCK_FILE, escape
+from meshmsg.recovery.log_format import (
+    DATA_START,
+    END_RECORD,
+    FRAME_RECORD,
+    HEAD_PLACES,
+    LOSS_RECORD,
+    NOTE_BYTES_MAX,
+    RECORD_HEAD,
+    SEGMENT_HEAD,
+    SegmentHead,
+    SegmentName,
+    encode_record,
+    salt_of,
+)
+from meshmsg.recovery.log_index import ENTRY, IndexEntry, encode_entry
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "log.md"
+EPOCH = 1_700_000_000_000_000
+HEAD = SegmentHead(
+    stream_wire_id("default", "demo/quotes.**"),
+    EPOCH,
+    41,
+    b"saltsalt",
+    1_700_000_000_123_456_789,
+    0,
+)
+
+
+def text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def block(marker: str) -> str:
+    found = re.search(rf"<!-- {marker} -->\n```\w*\n(.*?)^```$", text(), re.DOTALL | re.MULTILINE)
+    assert found, marker
+    return found[1]
+
+
+def dumped(marker: str) -> bytes:
+    return bytes.fromhex("".join(line.rpartition("  ")[2] for line in block(marker).splitlines()))
+
+
+def section(heading: str) -> str:
+    return text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def records() -> bytes:
+    salt = salt_of(HEAD)
+    loss = b"".join(encode_record(salt, DATA_START, LOSS_RECORD, 41, 44, 0, b"gone"))
+    end = b"".join(encode_record(salt, DATA_START + len(loss), END_RECORD, 44, 44, 0, b""))
+    return loss + end
+
+
+def dump(data: bytes) -> str:
+    rows = [data[at : at + 16] for at in range(0, len(data), 16)]
+    return "".join(f"{16 * n:04x}  {row.hex(' ')}\n" for n, row in enumerate(rows))
+
+
+def test_segment_head_in_the_page_is_real() -> None:
+    block_of_file = HEAD.encode()
+    assert dumped("segment head") == block_of_file[: SEGMENT_HEAD.size]
+    for place in HEAD_PLACES:
+        assert block_of_file[place : place + 64] == block_of_file[:64]
+    assert len(block_of_file) == DATA_START
+
+
+def test_records_in_the_page_are_real() -> None:
+    assert dumped("records") == records()
+
+
+def test_index_entry_in_the_page_is_real() -> None:
+    entry = IndexEntry(69632, 1900, 1_700_000_000_123_456_789)
+    assert dumped("index entry") == encode_entry(entry, b"saltsalt")
+
+
+def test_cursor_in_the_page_is_real() -> None:
+    cursor = Cursor("audit", "pricing/orders.**", EPOCH, 41, hold=True)
+    assert block("cursor") == cursor.encode().decode()
+    assert log_cursors.decode_cursor(block("cursor").encode()) == cursor
+
+
+def test_tables_of_fields_add_up() -> None:
+    for heading, size in (
+        ("Segments", SEGMENT_HEAD.size),
+        ("Records", RECORD_HEAD.size),
+        ("Index", ENTRY.size),
+    ):
+        at = 0
+        for offset, width in re.findall(r"^\| (\d+) \| (\d+) \|", section(heading), re.MULTILINE):
+            assert int(offset) == at
+            at += int(width)
+        assert at == size
+
+
+def test_kinds_and_words_in_the_page_are_those_of_the_code() -> None:
+    kinds = re.findall(r"^\| (\d) \|", section("Records").partition("| kind |")[2], re.MULTILINE)
+    assert list(map(int, kinds)) == [FRAME_RECORD, LOSS_RECORD, END_RECORD]
+    assert f"up to {NOTE_BYTES_MAX} bytes" in section("Records")
+    words = re.findall(r"^\| `([^`]+)`", section("Guarantees"), re.MULTILINE)[1:]
+    assert [FsyncWord.parse(word).word for word in words] == [
+        "always",
+        "batch",
+        "interval",
+        "never",
+    ]
+
+
+def test_names_in_the_page_are_those_of_the_code() -> None:
+    shown = section("Folders")
+    name = SegmentName(EPOCH, 0, 0)
+    cursor = f"{CURSORS_FOLDER}/{escape('audit@pricing/orders.**')}{log_cursors.ENDING}"
+    for text_ in (name.file, name.index_file, LOCK_FILE, *log_epochs.FILES, cursor):
+        assert text_ in shown
+    assert f"{escape('pricing/orders.**')}/" in shown
+
+
+def test_limits_in_the_page_are_those_of_the_code() -> None:
+    limits = section("Limits")
+    assert f"| epochs in the journal | {log_epochs.EPOCHS_MAX:,} |" in limits
+    assert f"| cursors looked at | {log_cursors.CURSORS_MAX:,} |" in limits
+    assert f"| index that is read | {log_index.INDEX_BYTES_MAX >> 20} MiB |" in limits
