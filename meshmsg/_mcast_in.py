@@ -273,7 +273,7 @@ class PacketSource:
             figures |= {"next": receiver.next, "missing": receiver.missing}
         per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]
         figures["lines"] = [
-            {**line.stats(), **counters}
+            {**line.stats(), "first": counters["first"], "again": counters["again"]}
             for line, counters in zip(self.lines, per_line, strict=True)
         ]
         return figures
