@@ -104,6 +104,7 @@ class PacketReceiver:
         self._lost = RangeSet()
         self._parts: list[memoryview] = []
         self._frame: tuple[Any, ...] | None = None
+        self._shape: tuple[Any, ...] | None = None  # of the frame whose packet came last
         self._skipping = start is None  # until a frame begins
         self._skipped_to = self.next  # what was skipped ended here
         self._ahead_since: float | None = None
@@ -142,7 +143,9 @@ class PacketReceiver:
             elif number < self.next and self.started:
                 self.counters["duplicates"] += 1
                 refused += 1
-            elif self._on_packet(head, data[at:stop], out, now):
+            elif (number == self.high and self._hold(head, data[at:stop])) or self._on_packet(
+                head, data[at:stop], out, now
+            ):
                 taken += 1
             else:
                 refused += 1
@@ -280,6 +283,8 @@ class PacketReceiver:
             return False
         if self._parity is not None:
             self._remember(number, packet)
+        if number >= self.high:
+            self._shape = head[7:]
         self._note(number, fields.kind, now)
         if number == self.next:
             self._append(head, packet, out, now)
@@ -287,6 +292,24 @@ class PacketReceiver:
         else:
             self._held[number] = packet
             self.held_bytes += len(packet)
+        return True
+
+    def _hold(self, head: tuple[Any, ...], packet: bytes) -> bool:
+        """Behind a gap: the next packet of the frame that came last, which was looked at then.
+
+        `False` if it is not as simple as that, and nothing was done.
+        """
+        if (
+            head[7:] != self._shape
+            or not 0 < head[3] < head[9]
+            or head[6] == self.next
+            or self._parity is not None
+            or self.held_bytes + len(packet) > self._held_bytes_max
+        ):
+            return False
+        self.high = head[6] + 1
+        self._held[head[6]] = packet
+        self.held_bytes += len(packet)
         return True
 
     def _has_room(self, number: int, size: int) -> bool:
@@ -321,7 +344,15 @@ class PacketReceiver:
             packet = held.pop(self.next, None)
             if packet is not None:
                 self.held_bytes -= len(packet)
-                self._append(_unpack_head(packet), packet, out, now)
+                head = _unpack_head(packet)
+                place = head[3]
+                if place and place == len(self._parts) and head[7:] == self._frame:
+                    self.next += 1
+                    self._parts.append(memoryview(packet)[_PAYLOAD:])
+                    if place + 1 == head[9]:
+                        self._join(out, now)
+                else:
+                    self._append(head, packet, out, now)
             elif self._lost and self._lost.bounds[0] <= self.next:
                 first, stop = self._lost.pop_first()
                 self.counters["lost_packets"] += stop - max(first, self.next)
