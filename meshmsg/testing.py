@@ -75,10 +75,17 @@ class LossyPath:
 
     def __call__(self, packet: bytes) -> bool:
         """Whether this packet is lost."""
-        lost = self._random.random() < self.ratio
-        self.dropped += lost
-        self.data_dropped += lost and packet_kind(packet) in (DATA, REPAIR)
-        self.passed += not lost
+        return bool(self.lost_of(packet, max(1, len(packet))))
+
+    def lost_of(self, data: bytes, packet_bytes: int) -> list[int]:
+        """Where packets begin that are lost, of many one behind the other."""
+        draw, ratio = self._random.random, self.ratio
+        starts = range(0, len(data) or 1, packet_bytes)
+        lost = [at for at in starts if draw() < ratio]
+        self.dropped += len(lost)
+        self.passed += len(starts) - len(lost)
+        for at in lost:
+            self.data_dropped += packet_kind(data[at : at + packet_bytes]) in (DATA, REPAIR)
         return lost
 
 

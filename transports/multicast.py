@@ -188,6 +188,20 @@ def _recv(sock: socket.socket) -> tuple[bytes, Address] | None:
         return None
 
 
+def _lose(fault: Fault, data: bytes, packet_bytes: int, counters: Counter[str]) -> bytes:
+    """What a fault leaves of a burst of packets."""
+    starts = range(0, len(data), packet_bytes)
+    lost_of = getattr(fault, "lost_of", None)
+    if lost_of is not None:  # it need not be shown each packet
+        lost = lost_of(data, packet_bytes)
+    else:
+        lost = [at for at in starts if fault(data[at : at + packet_bytes])]
+    if not lost:
+        return data
+    counters["injected_drops"] += len(lost)
+    return b"".join(data[at : at + packet_bytes] for at in starts if at not in lost)
+
+
 class Inlet:
     """Something to poll that brings requests and reports of receivers."""
 
@@ -300,17 +314,12 @@ class MulticastServer:
             line.send(data, packet_bytes)
 
     def _send_some(self, data: bytes, packet_bytes: int) -> None:
-        kept = self._lose(data, packet_bytes)
+        assert self.fault is not None
+        kept = _lose(self.fault, data, packet_bytes, self.counters)
         for line in self.lines:
             sent = kept if self.fault_at in (None, line.group[:2]) else data
             if sent:
                 line.send(sent, packet_bytes)
-
-    def _lose(self, data: bytes, packet_bytes: int) -> bytes:
-        packets = [data[at : at + packet_bytes] for at in range(0, len(data), packet_bytes)]
-        kept = [packet for packet in packets if not self.fault(packet)]  # type: ignore[misc]
-        self.counters["injected_drops"] += len(packets) - len(kept)
-        return b"".join(kept)
 
     def stats(self) -> list[dict[str, Any]]:
         """Figures of each line."""
@@ -411,14 +420,8 @@ class MulticastClient:
             elif kind == SO_RXQ_OVFL:
                 self._drops = _UINT.unpack(value)[0]
         if self.fault is not None:
-            data = self._lose(data, packet_bytes)
+            data = _lose(self.fault, data, packet_bytes, self.counters)
         return Datagram(data, max(1, packet_bytes), source)
-
-    def _lose(self, data: bytes, packet_bytes: int) -> bytes:
-        packets = [data[at : at + packet_bytes] for at in range(0, len(data), packet_bytes)]
-        kept = [packet for packet in packets if not self.fault(packet)]  # type: ignore[misc]
-        self.counters["injected_drops"] += len(packets) - len(kept)
-        return b"".join(kept)
 
     @property
     def kernel_drops(self) -> int:
