@@ -273,9 +273,11 @@ class PacketSource:
             figures |= {"next": receiver.next, "missing": receiver.missing}
         per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]
         figures["lines"] = [
-            {**line.stats(), "first": counters["first"], "again": counters["again"]}
+            {"first": 0, "again": 0, **line.stats(), **counters}
             for line, counters in zip(self.lines, per_line, strict=True)
         ]
+        if receiver is not None:
+            figures["lines"][0]["first"] += receiver.singles  # these have but one line
         return figures
 
 
