@@ -70,6 +70,20 @@ class Batch:
             return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
         return list(map(Event, self.data, repeat(self), self.indices))
 
+    def attempt_at(self, index: int) -> int:
+        """The attempt of the event at a place of the frame: 1 outside of work groups."""
+        return 1
+
+    def settle(self, index: int, error: BaseException | None) -> None:
+        """The end of `with event:`, which only a work group gives a meaning."""
+        if error is None:
+            raise ConfigError("event", "only events of a group (group=...) can be acknowledged")
+
+    @property
+    def attempts(self) -> list[int]:
+        """The attempt of each event: 1 outside of work groups."""
+        return list(map(self.attempt_at, self.indices))
+
     @property
     def epoch(self) -> int:
         """The epoch of all its events."""

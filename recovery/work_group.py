@@ -1,0 +1,618 @@
+"""A work group on one stream: each event goes to one member, until it is settled.
+
+Events are dealt from the retransmit buffer by credit, in the order of the stream.  An event is
+settled when it was acknowledged, filtered, dead-lettered, or has fallen out of the buffer before
+anybody could have it; until then it is pending, or in flight to exactly one member under one
+attempt.  What a member gives back, holds for too long, or held when it was lost comes again, under
+the next attempt: an acknowledgement of an earlier one is stale and refused.
+
+With `order="key"` at most one event of a key is in flight, and the next one follows only when it is
+settled: to the member that has the key by then.  Other keys go on meanwhile.
+
+No I/O: frames come from the buffer, `dispatch` says what to send to whom.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from meshmsg._frame import KEYS, Frame
+from meshmsg._subframe import WHOLE_SHARE, Work, cut, flags_of, parts_of
+from meshmsg._topics import TopicFilter
+from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.rendezvous import Owners
+from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+
+#: Events whose key is busy that are remembered, before the group waits for some of them.
+PARKED_MAX = 100_000
+FRAMES_CACHED = 16
+ERROR_CHARS_MAX = 2000
+MEMBERS_NAMED_MAX = 100
+
+Range = tuple[int, int]
+AckRange = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """What all members of a group must agree on."""
+
+    order: str = "none"
+    max_attempts: int = 5
+    patterns: tuple[str, ...] = ("**",)
+
+    def difference(self, other: GroupPolicy) -> str:
+        """What another one has different, in words; empty if nothing."""
+        if self.order != other.order:
+            return f"order={other.order!r}, and the group has order={self.order!r}"
+        if self.max_attempts != other.max_attempts:
+            had = self.max_attempts
+            return f"max_attempts={other.max_attempts}, and the group has max_attempts={had}"
+        if sorted(self.patterns) != sorted(other.patterns):
+            ours, theirs = " ".join(self.patterns), " ".join(other.patterns)
+            return f"the topics {theirs}, and the group has {ours}"
+        return ""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """The history of an event that did not go well the first time."""
+
+    attempt: int = 1  #: the current one, or the next if it waits
+    members: list[str] = field(default_factory=list)
+    error: str = ""
+    reason: str = ""
+    last: int = -1  #: the member that had it last
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An event that failed too often."""
+
+    seq: int
+    frame: Frame
+    trouble: Trouble
+
+    @property
+    def index(self) -> int:
+        """Its place in the frame."""
+        return self.seq - self.frame.first
+
+
+class _Key:
+    """A key of which an event is in flight, or waits to be."""
+
+    __slots__ = ("head", "queue")
+
+    def __init__(self, head: int) -> None:
+        self.head = head
+        self.queue: deque[int] = deque()
+
+
+class WorkGroup:
+    """Assignment, credit, order and redelivery of one group on one stream."""
+
+    def __init__(
+        self,
+        name: str,
+        buffer: RetransmitBuffer,
+        start: int,
+        policy: GroupPolicy | None = None,
+        *,
+        takes_all: bool = False,
+    ) -> None:
+        self.name = name
+        self.start = start
+        self.cursor = start  #: events from here on have not been looked at
+        self.floor = start  #: all events before are settled
+        self.members: dict[int, GroupMember] = {}
+        self.filtered = self.acked = self.dead = 0
+        self.redelivered = self.stale = self.timed_out = self.nacked = self.returned_count = 0
+        self.lost: Counter[str] = Counter()
+        self.losses: list[tuple[int, int, str]] = []  #: not yet told to the members
+        self.dead_letters: list[DeadLetter] = []  #: not yet published
+        self.loss_reason = "overflow"
+        self.policy = GroupPolicy()
+        self._buffer = buffer
+        self._settled = RangeSet()
+        self._returned = RangeSet()
+        self._trouble: dict[int, Trouble] = {}
+        self._retries: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._due: deque[int] = deque()
+        self._keys: dict[str, _Key] = {}
+        self._key_of: dict[int, str] = {}
+        self._parked = 0
+        self._orphans: deque[str] = deque()
+        self._owners = Owners()
+        self._frames: OrderedDict[int, Frame] = OrderedDict()
+        self._verdicts: dict[tuple[str, ...], str] = {}
+        self._shipments: list[tuple[int, Work]] = []
+        self._singles: dict[int, list[int]] = {}
+        self.set_policy(policy or GroupPolicy(), takes_all=takes_all)
+
+    def set_policy(self, policy: GroupPolicy, *, takes_all: bool) -> None:
+        """What its members want, as long as it has none; `takes_all` saves looking at topics."""
+        self.policy = policy
+        self._filter = TopicFilter(policy.patterns)
+        self._takes_all = takes_all
+        self._keyed = policy.order == "key"
+        self._verdicts.clear()
+
+    # --- members ---
+
+    def join(
+        self, number: int, label: str, prefetch: int, ack_timeout_s: float, *, now: float
+    ) -> None:
+        """A member comes; `dispatch` then gives it work."""
+        member = self.members.get(number)
+        if member is not None:
+            member.prefetch, member.ack_timeout_s = prefetch, ack_timeout_s
+            return
+        self.members[number] = GroupMember(number, label, prefetch, ack_timeout_s, now=now)
+        self._on_members_changed()
+
+    def leave(self, number: int, reason: str, *, now: float) -> int:
+        """A member is gone; what it holds comes again.  Returns how many events those are."""
+        member = self.members.pop(number, None)
+        if member is None:
+            return 0
+        held = list(member.holdings())
+        member.first_time.clear()
+        member.again.clear()
+        self._orphans += member.waiting
+        self._on_members_changed()
+        for seq, _ in held:
+            self._fail(seq, member, reason, "", 0.0, now=now)
+        return len(held)
+
+    def _on_members_changed(self) -> None:
+        """Keys that wait go to whom they belong now; those in flight move when they are settled."""
+        self._owners.set_members(self.members)
+        waiting = list(self._orphans)
+        self._orphans.clear()
+        for member in self.members.values():
+            waiting += member.waiting
+            member.waiting.clear()
+        for key in waiting:
+            self._offer_key(key)
+
+    def _offer_key(self, key: str) -> None:
+        owner = self._owners.owner(key)
+        (self._orphans if owner is None else self.members[owner].waiting).append(key)
+
+    # --- what members say ---
+
+    def ack(self, number: int, ranges: Iterable[AckRange], *, now: float) -> int:
+        """Events that a member has done with; returns how many of them were stale."""
+        member = self.members.get(number)
+        stale = 0
+        for first, stop, attempt in ranges:
+            taken = 0
+            if member is not None:
+                for a, b in self._release(member, first, stop, attempt):
+                    self._settle(a, b)
+                    taken += b - a
+                    if attempt > 1:
+                        del self._trouble[a]
+            stale += max(0, stop - first) - taken
+            self.acked += taken
+            if member is not None and taken:
+                member.acked += taken
+                member.note_settled(taken, now=now)
+        self.stale += stale
+        self._advance()
+        return stale
+
+    def nack(
+        self, number: int, seq: int, attempt: int, delay_s: float, error: str, *, now: float
+    ) -> bool:
+        """An event did not go well: it comes again after the delay; `False` if that is stale."""
+        member = self.members.get(number)
+        if member is None or not self._release(member, seq, seq + 1, attempt):
+            self.stale += 1
+            return False
+        self.nacked += 1
+        member.note_settled(1, now=now)
+        self._fail(seq, member, "nack", error, delay_s, now=now)
+        return True
+
+    def give_back(self, number: int, ranges: Iterable[AckRange], *, now: float) -> None:
+        """A member returns what it has not looked at: it comes again, under the same attempt."""
+        member = self.members.get(number)
+        if member is None:
+            return
+        for first, stop, attempt in ranges:
+            for a, b in self._release(member, first, stop, attempt):
+                self.returned_count += b - a
+                for seq in range(a, b):
+                    if seq in self._key_of:
+                        self._offer_key(self._key_of[seq])
+                    elif attempt > 1:
+                        self._due.append(seq)
+                    else:
+                        self._returned.add(seq, seq + 1)
+
+    def _release(self, member: GroupMember, first: int, stop: int, attempt: int) -> list[Range]:
+        """Take what a member holds of a range under that attempt away from it."""
+        if attempt == 1:
+            pieces = member.first_time.overlap(first, stop)
+            for a, b in pieces:
+                member.first_time.remove(a, b)
+            return pieces
+        again = member.again
+        # Whichever is shorter: a range from the network may be as long as it likes.
+        inside: Iterable[int] = range(first, stop)
+        if stop - first > len(again):
+            inside = sorted(seq for seq in again if first <= seq < stop)
+        found = [seq for seq in inside if again.get(seq) == attempt]
+        for seq in found:
+            del again[seq]
+        return [(seq, seq + 1) for seq in found]
+
+    # --- time ---
+
+    def on_deadline(self, *, now: float) -> None:
+        """Take back what members hold for too long."""
+        for member in list(self.members.values()):
+            for seq in member.overdue(now=now):
+                self._release(member, seq, seq + 1, member.again.get(seq, 1))
+                self.timed_out += 1
+                self._fail(seq, member, "timeout", "", 0.0, now=now)
+
+    def deadline(self) -> float:
+        """When `on_deadline` or `dispatch` has something to do."""
+        due = self._heap[0][0] if self._heap else NEVER
+        return min([due, *(member.deadline() for member in self.members.values())])
+
+    def _fail(
+        self, seq: int, member: GroupMember, reason: str, error: str, delay_s: float, *, now: float
+    ) -> None:
+        trouble = self._trouble.get(seq)
+        if trouble is None:
+            trouble = self._trouble[seq] = Trouble()
+        if len(trouble.members) < MEMBERS_NAMED_MAX:
+            trouble.members.append(member.label)
+        trouble.reason, trouble.last = reason, member.number
+        trouble.error = error[:ERROR_CHARS_MAX] or trouble.error
+        if trouble.attempt >= self.policy.max_attempts:
+            self._bury(seq, trouble)
+            return
+        trouble.attempt += 1
+        self._retries[seq] = now + delay_s
+        heappush(self._heap, (now + delay_s, seq))
+
+    def _bury(self, seq: int, trouble: Trouble) -> None:
+        del self._trouble[seq]
+        frame = self._frame(seq)
+        if frame is None:
+            self._lose(seq, seq + 1)
+        else:
+            self.dead += 1
+            self.dead_letters.append(DeadLetter(seq, frame, trouble))
+            self._settle(seq, seq + 1)
+        self._advance()
+
+    # --- settling ---
+
+    def _settle(self, first: int, stop: int) -> None:
+        self._settled.add(first, stop)
+        if self._key_of:
+            for seq in range(first, stop):
+                self._free_key(seq)
+
+    def _free_key(self, seq: int) -> None:
+        """The event is settled: the next one of its key may go."""
+        name = self._key_of.pop(seq, None)
+        if name is None:
+            return
+        key = self._keys[name]
+        if key.queue:
+            key.head = key.queue.popleft()
+            self._parked -= 1
+            self._offer_key(name)
+        else:
+            del self._keys[name]
+
+    def _lose(self, first: int, stop: int) -> None:
+        """Nobody can have these any more."""
+        self.lost[self.loss_reason] += stop - first
+        last = self.losses[-1] if self.losses else None
+        if last is not None and last[1] == first and last[2] == self.loss_reason:
+            self.losses[-1] = (last[0], stop, last[2])
+        else:
+            self.losses.append((first, stop, self.loss_reason))
+        self._settle(first, stop)
+
+    def _advance(self) -> None:
+        settled = self._settled
+        if settled and settled.bounds[0] <= self.floor:
+            self.floor = settled.pop_first()[1]
+
+    # --- assignment ---
+
+    def dispatch(self, sealed: int, *, now: float) -> list[tuple[int, Work]]:
+        """What to send to whom now; events before `sealed` are in the buffer, or gone."""
+        self._ripen(now)
+        if self.members:
+            self._send_due()
+            self._send_waiting_keys()
+            if self._returned:
+                self._send_returned(now)
+            if self.cursor < sealed:
+                self._send_fresh(sealed, now)
+            self._ship_singles(now)
+        elif self.cursor < sealed:
+            self._skip_gone(sealed)
+        self._advance()
+        shipments, self._shipments = self._shipments, []
+        return shipments
+
+    def _ripen(self, now: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            due, seq = heappop(heap)
+            if self._retries.get(seq) != due:
+                continue
+            del self._retries[seq]
+            key = self._key_of.get(seq)
+            if key is None:
+                self._due.append(seq)
+            else:
+                self._offer_key(key)
+
+    def _send_due(self) -> None:
+        while self._due:
+            seq = self._due[0]
+            member = self._freest(self._trouble[seq].last)
+            if member is None:
+                return
+            self._due.popleft()
+            self._assign(member, seq)
+
+    def _send_waiting_keys(self) -> None:
+        # A lost head frees its key, which then waits again: look until nothing moves.
+        for member in self.members.values():
+            while member.waiting and member.free > 0:
+                self._assign(member, self._keys[member.waiting.popleft()].head)
+
+    def _assign(self, member: GroupMember, seq: int) -> None:
+        """One event, under the attempt that is its turn."""
+        trouble = self._trouble.get(seq)
+        if self._frame(seq) is None:
+            self._trouble.pop(seq, None)
+            self._lose(seq, seq + 1)
+            return
+        if trouble is None:
+            member.first_time.add(seq, seq + 1)
+        else:
+            member.again[seq] = trouble.attempt
+            self.redelivered += 1
+        self._singles.setdefault(member.number, []).append(seq)
+
+    def _freest(self, avoid: int = -1) -> GroupMember | None:
+        """The member with most credit; whoever was served longest ago where several have it."""
+        best = None
+        for member in self.members.values():
+            if member.free > 0 and (best is None or _prefer(member, best, avoid)):
+                best = member
+        return best
+
+    def _send_returned(self, now: float) -> None:
+        for first, stop in list(self._returned):
+            at = self._send_range(first, stop, now)
+            self._returned.remove(first, at)
+            if at < stop:
+                return
+
+    def _send_fresh(self, sealed: int, now: float) -> None:
+        if not self._keyed and self._takes_all:
+            self.cursor = self._send_range(self.cursor, sealed, now)
+            return
+        for first, stop, data in self._buffer.held(self.cursor, sealed):
+            if first > self.cursor:
+                self._lose(self.cursor, first)
+                self.cursor = first
+            if self._takes_all and not flags_of(data) & KEYS:
+                at = self.cursor
+                self.cursor = self._send_range(at, stop, now, pending=sealed - at)
+                if self.cursor < stop:
+                    return
+                continue
+            frame = self._parsed(first, data)
+            verdict = self._judge(frame.topics)
+            at = self.cursor
+            if verdict == "none":
+                self.filtered += stop - at
+                self._settle(at, stop)
+                self.cursor = stop
+            elif verdict == "all" and (not self._keyed or frame.key_column is None):
+                self.cursor = self._send_range(at, stop, now, pending=sealed - at)
+            else:
+                self.cursor = self._scan(frame, at, stop)
+            if self.cursor < stop:
+                return
+        self._skip_gone(sealed)
+
+    def _skip_gone(self, sealed: int) -> None:
+        """What has fallen out of the buffer before anybody could have it."""
+        first = next(iter(self._buffer.held(self.cursor, sealed)), (sealed,))[0]
+        if first > self.cursor:
+            self._lose(self.cursor, first)
+            self.cursor = first
+
+    def _send_range(self, first: int, stop: int, now: float, pending: int = 0) -> int:
+        """Deal events in a row, a share to each member that has credit; returns where it ended."""
+        ready = sum(member.free > 0 for member in self.members.values())
+        while first < stop:
+            member = self._freest()
+            if member is None:
+                return first
+            start, end, data = next(iter(self._buffer.held(first, stop)), (stop, stop, b""))
+            if start > first:
+                self._lose(first, min(start, stop))
+                first = min(start, stop)
+                continue
+            share = -(-max(stop - first, pending) // max(1, ready))
+            size = min(member.free, max(1, share), end - first, stop - first)
+            self._ship_range(member, start, end, data, first, first + size, now)
+            ready -= member.free <= 0
+            first += size
+            pending -= size
+        return first
+
+    def _ship_range(
+        self,
+        member: GroupMember,
+        start: int,
+        end: int,
+        data: bytes,
+        first: int,
+        stop: int,
+        now: float,
+    ) -> None:
+        member.first_time.add(first, stop)
+        lo, hi = first - start, stop - start
+        if stop - first < (end - start) * WHOLE_SHARE:
+            data = cut(self._parsed(start, data), lo, hi)
+            lo, hi = 0, stop - first
+        self._shipments.append((member.number, Work(data, lo, hi, None, 1)))
+        member.lend(range(first, stop), now=now)
+
+    def _judge(self, topics: tuple[str, ...]) -> str:
+        """Whether the group takes `all`, `none` or `some` of a frame's topics."""
+        verdict = self._verdicts.get(topics)
+        if verdict is None:
+            chosen = {self._filter.matches(topic) for topic in topics}
+            verdict = "some" if len(chosen) > 1 else "all" if chosen.pop() else "none"
+            if len(self._verdicts) > 10_000:
+                self._verdicts.clear()
+            self._verdicts[topics] = verdict
+        return verdict
+
+    def _scan(self, frame: Frame, first: int, stop: int) -> int:
+        """Deal a frame's events one by one; returns where it ended."""
+        matches, base = self._filter.matches, frame.first
+        free = sum(max(0, member.free) for member in self.members.values())
+        for seq in range(first, stop):
+            if not matches(frame.topic_at(seq - base)):
+                self.filtered += 1
+                self._settle(seq, seq + 1)
+                continue
+            if free <= 0 or self._parked >= PARKED_MAX:
+                return seq
+            name = frame.key_at(seq - base) if self._keyed else None
+            if name is None:
+                member = self._freest()
+                assert member is not None, "there is credit"
+                self._assign(member, seq)
+                free -= 1
+            else:
+                free -= self._scan_key(name, seq)
+        return stop
+
+    def _scan_key(self, name: str, seq: int) -> int:
+        """An event with a key: send it, or park it behind its key; returns the credit it took."""
+        self._key_of[seq] = name
+        key = self._keys.get(name)
+        if key is not None:
+            key.queue.append(seq)
+            self._parked += 1
+            return 0
+        self._keys[name] = _Key(seq)
+        owner = self._owners.owner(name)
+        assert owner is not None, "there are members"
+        member = self.members[owner]
+        if member.free > 0:
+            self._assign(member, seq)
+            return 1
+        member.waiting.append(name)
+        return 0
+
+    # --- shipping ---
+
+    def _ship_singles(self, now: float) -> None:
+        singles, self._singles = self._singles, {}
+        for number, seqs in singles.items():
+            member = self.members[number]
+            seqs.sort()
+            at = 0
+            while at < len(seqs):
+                frame = self._frame(seqs[at])
+                assert frame is not None, "it was there when it was assigned"
+                to = at
+                while to < len(seqs) and seqs[to] < frame.stop:
+                    to += 1
+                for work in self._works(frame, seqs[at:to], member.again):
+                    self._shipments.append((number, work))
+                at = to
+            member.lend(seqs, now=now)
+
+    def _works(self, frame: Frame, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
+        """Events of one frame as it is, or as parts of it where they are few."""
+        base = frame.first
+        if len(seqs) >= frame.count * WHOLE_SHARE:
+            yield _work(frame.data, base, seqs, again)
+            return
+        for lo, hi in parts_of(seqs):
+            some = seqs[lo:hi]
+            data = cut(frame, some[0] - base, some[-1] + 1 - base, [seq - base for seq in some])
+            yield _work(data, some[0], some, again)
+
+    def _frame(self, seq: int) -> Frame | None:
+        for first, _, data in self._buffer.held(seq, seq + 1):
+            return self._parsed(first, data)
+        return None
+
+    def _parsed(self, first: int, data: bytes) -> Frame:
+        frame = self._frames.get(first)
+        if frame is None:
+            frame = self._frames[first] = Frame(data)
+            if len(self._frames) > FRAMES_CACHED:
+                self._frames.popitem(last=False)
+        return frame
+
+    # --- books ---
+
+    @property
+    def in_flight(self) -> int:
+        """Events that members hold."""
+        return sum(member.in_flight for member in self.members.values())
+
+    @property
+    def waiting(self) -> int:
+        """Events that were looked at, and that no member holds."""
+        keys = len(self._orphans) + sum(len(member.waiting) for member in self.members.values())
+        retries = len(self._retries) + len(self._due)
+        return self._returned.count + retries + self._parked + keys
+
+    def pending(self, next: int) -> int:
+        """Events that are neither settled nor held by a member; `next` is the stream's."""
+        return self.waiting + next - self.cursor
+
+    def retire(self, next: int, reason: str) -> None:
+        """The group is given up: what is not settled is lost."""
+        self.lost[reason] += self.pending(next) + self.in_flight
+
+
+def _prefer(member: GroupMember, best: GroupMember, avoid: int) -> bool:
+    if (member.number == avoid) != (best.number == avoid):
+        return best.number == avoid
+    if member.free != best.free:
+        return member.free > best.free
+    return member.served_at < best.served_at
+
+
+def _work(data: bytes, base: int, seqs: list[int], again: dict[int, int]) -> Work:
+    places = [seq - base for seq in seqs]
+    lo, hi = places[0], places[-1] + 1
+    chosen = None if hi - lo == len(places) else places
+    attempts = [again.get(seq, 1) for seq in seqs]
+    if attempts.count(attempts[0]) == len(attempts):
+        return Work(data, lo, hi, chosen, attempts[0])
+    return Work(data, lo, hi, chosen, 0, attempts)
