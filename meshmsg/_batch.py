@@ -74,10 +74,14 @@ class Batch:
         """The attempt of the event at a place of the frame: 1 outside of work groups."""
         return 1
 
+    def ack_at(self, index: int) -> None:
+        """Only a work group can be told that an event is done."""
+        raise ConfigError("ack", "only what came to a group (group=...) can be acknowledged")
+
     def settle(self, index: int, error: BaseException | None) -> None:
         """The end of `with event:`, which only a work group gives a meaning."""
         if error is None:
-            raise ConfigError("event", "only events of a group (group=...) can be acknowledged")
+            self.ack_at(index)
 
     @property
     def attempts(self) -> list[int]:

@@ -235,7 +235,7 @@ class Join(_Message, frozen=True, tag="join"):
     patterns: list[Name]
     starts: list[Start]
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=PREFETCH_MAX)]
-    ack_timeout_s: Annotated[float, msgspec.Meta(gt=0)]
+    ack_timeout_s: Annotated[float, msgspec.Meta(ge=0)]
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
     order: Literal["none", "key"]
     name: Name = ""

@@ -23,7 +23,7 @@ from meshmsg._control import (
     Tail,
     Unjoined,
 )
-from meshmsg._errors import BindError, MeshError
+from meshmsg._errors import BindError, ClosedError, MeshError
 from meshmsg._frame import encode_headers
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
@@ -43,6 +43,8 @@ GROUPS_MAX = 1000
 FINISHED_MAX = 1000
 #: A member that was answered and never fetched its work is forgotten after this time.
 CONNECT_S = 10.0
+#: After a member's connection broke, an orderly good-bye has this long to arrive.
+LAST_WORDS_S = 0.05
 TICK_S = 0.2
 
 
@@ -72,7 +74,7 @@ class RemoteMember:
         self.work = work
         self.seats: dict[str, Seat] = {}
         self.joined_at = now
-        self.broken = False
+        self.lost_at: float | None = None
 
 
 class GroupSide:
@@ -170,7 +172,7 @@ class GroupSide:
             for name, seat in member.seats.items()
         ]
         self._side._post(link, Joined(join.sub, tails, member.work.addresses))
-        if member.work.connected:
+        if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 
     def _unfit(self, join: Join) -> str:
@@ -184,7 +186,7 @@ class GroupSide:
                 continue
             difference = seat.group.policy.difference(policy)
             if difference:
-                return f"a member of group {join.group!r} that is there already differs: you ask for {difference}"  # noqa: E501
+                return f"a member of group {join.group!r} asks for {difference}"
         if len(self._members) >= MEMBERS_MAX:
             return f"{MEMBERS_MAX} members are connected already"
         if len(self._seats) + len(join.starts) > GROUPS_MAX:
@@ -241,13 +243,23 @@ class GroupSide:
         if member is None:
             return False
         for connected in monitor.read():
-            if connected:
+            if connected and member.lost_at is None:
                 member.work.connected = True
                 self._enter(member, now)
             else:
-                self._drop(member, "connection lost", now)
-                break
+                self._suspend(member, now)
         return True
+
+    def _suspend(self, member: RemoteMember, now: float) -> None:
+        """Its connection broke: no more work, and what it has goes to others in a moment.
+
+        A member that leaves in order closes its connection too, and its last words come by
+        another one: they have `LAST_WORDS_S` to arrive.
+        """
+        if member.lost_at is None:
+            member.lost_at = now
+            for seat in member.seats.values():
+                seat.group.pause(member.sub)
 
     def on_settle(self, link: bytes, message: Settle, now: float) -> None:
         """What a member says of its work."""
@@ -325,8 +337,8 @@ class GroupSide:
         group.loss_reason = "evicted" if seat.claim.evicted else "overflow"
         for number, work in group.dispatch(outlet.sender.sealed, now=now):
             member = self._members[number]
-            if not member.broken and not member.work.send(encode_work(number, work)):
-                member.broken = True  # and what it was to get comes again, to others
+            if member.lost_at is None and not member.work.send(encode_work(number, work)):
+                self._suspend(member, now)  # and what it was to get comes again, to others
                 self._side._wake()
         if group.dead_letters:
             letters, group.dead_letters = group.dead_letters, []
@@ -404,14 +416,17 @@ class GroupSide:
         }
         key = frame.key_at(index)
         headers = encode_headers({**frame.headers_at(index), **history})
-        self._side.publish_sealed(
-            outlet,
-            f"{DEAD_PREFIX}{seat.group.name}",
-            frame.payload_at(index),
-            raw=frame.is_raw(index),
-            key=key,
-            headers=headers,
-        )
+        try:
+            self._side.publish_sealed(
+                outlet,
+                f"{DEAD_PREFIX}{seat.group.name}",
+                frame.payload_at(index),
+                raw=frame.is_raw(index),
+                key=key,
+                headers=headers,
+            )
+        except ClosedError:  # the peer is on its way down, with all its streams
+            self._side.counters["dead_unpublished"] += 1
         log.warning(
             "group %s gave up %s@%d:%d after %d attempts: %s",
             seat.group.name,
@@ -427,11 +442,14 @@ class GroupSide:
     def on_tick(self, now: float) -> float:
         """Take back what is overdue, forget groups that nobody came back to."""
         for member in list(self._members.values()):
-            if member.broken:
+            if member.lost_at is not None and now >= member.lost_at + LAST_WORDS_S:
                 self._drop(member, "connection lost", now)
             elif not member.work.connected and now - member.joined_at > CONNECT_S:
                 self._drop(member, "did not connect", now)
         due = now + TICK_S
+        for member in self._members.values():
+            if member.lost_at is not None:
+                due = min(due, member.lost_at + LAST_WORDS_S)
         for seat in list(self._seats):
             group = seat.group
             if group.deadline() <= now:
@@ -448,7 +466,10 @@ class GroupSide:
     def takers(self, outlet: Outlet, topic: str) -> int:
         """How many members take a topic of a stream."""
         return sum(
-            member.work.connected and outlet.stream in member.seats and member.filter.matches(topic)
+            member.work.connected
+            and member.lost_at is None
+            and outlet.stream in member.seats
+            and member.filter.matches(topic)
             for member in self._members.values()
         )
 

@@ -98,6 +98,7 @@ class WorkSource:
         "codec",
         "delivered",
         "epoch",
+        "in_ranges",
         "info",
         "link",
         "nacks",
@@ -116,6 +117,7 @@ class WorkSource:
         #: Not yet said: single events of attempt 1, ranges, refusals, returns.
         self.acks: list[int] = []
         self.ack_ranges: list[AckRange] = []
+        self.in_ranges = 0  #: events in them
         self.nacks: list[Refusal] = []
         self.returned: list[AckRange] = []
 
@@ -123,7 +125,7 @@ class WorkSource:
 class WorkBatch(Batch):
     """Events for a member of a group; they are to be acknowledged."""
 
-    __slots__ = ("_attempts", "attempt", "member", "source")
+    __slots__ = ("_acks", "_attempts", "_base", "attempt", "member", "source")
 
     def __init__(self, frame: Frame, work: Work, source: WorkSource, member: Member) -> None:
         super().__init__(frame, source.info.name, source.codec, work.lo, work.hi, work.chosen)
@@ -131,6 +133,20 @@ class WorkBatch(Batch):
         self.member = member
         self.attempt = work.attempt  #: of all its events, 0 if they differ
         self._attempts = work.attempts
+        self._acks = source.acks
+        self._base = frame.first
+
+    def ack_at(self, index: int) -> None:
+        """The event at a place of the frame is done.  Paid once an event, by any thread."""
+        if self.attempt == 1:
+            acks = self._acks
+            acks.append(self._base + index)
+            count = len(acks)
+            if count == 1 or count >= self.member.unsaid_max:
+                self.member.on_unsaid(count)
+        else:
+            seq = self._base + index
+            self.member.ack_ranges(self.source, [(seq, seq + 1, self.attempt_at(index))], 1)
 
     def attempt_at(self, index: int) -> int:
         """The attempt of the event at a place of the frame."""
@@ -142,7 +158,7 @@ class WorkBatch(Batch):
     def settle(self, index: int, error: BaseException | None) -> None:
         """The end of `with event:`: done, or back."""
         if error is None:
-            self.member.ack_event(self, index)
+            self.ack_at(index)
         else:
             self.member.nack(self, index, 0.0, _text(error))
 
@@ -197,9 +213,9 @@ class Member:
         self._links: dict[int, Any] = {}
         self._ready: deque[WorkBatch | Loss] = deque()
         self._settle_lock = threading.Lock()
-        self._unsaid = 0
+        self._unsaid = False
         self._unsaid_since = NEVER
-        self._unsaid_max = max(1, options.prefetch // SETTLE_SHARE)
+        self.unsaid_max = max(1, options.prefetch // SETTLE_SHARE)
         self._auto = options.auto_ack
 
     # --- for the I/O thread ---
@@ -451,45 +467,35 @@ class Member:
             item for item in self._ready if isinstance(item, Loss) or item.source is not source
         )
         with self._settle_lock:
-            source.acks, source.ack_ranges, source.nacks = [], [], []
+            source.acks.clear()
+            source.ack_ranges, source.nacks, source.in_ranges = [], [], 0
 
     # --- settling: any thread ---
 
-    def ack_event(self, batch: WorkBatch, index: int) -> None:
-        """One event is done."""
-        source = batch.source
-        with self._settle_lock:
-            if batch.attempt == 1:
-                source.acks.append(batch.frame.first + index)
-            else:
-                seq = batch.frame.first + index
-                source.ack_ranges.append((seq, seq + 1, batch.attempt_at(index)))
-            source.acked += 1
-            self._unsaid += 1
-            unsaid = self._unsaid
-        if unsaid == 1 or unsaid >= self._unsaid_max:
-            self._on_unsaid(unsaid)
-
     def ack_batch(self, batch: WorkBatch) -> None:
         """A whole batch is done."""
-        source = batch.source
+        self.ack_ranges(batch.source, batch.ranges(), len(batch))
+
+    def ack_ranges(self, source: WorkSource, ranges: Iterable[AckRange], count: int) -> None:
+        """These events are done."""
         with self._settle_lock:
-            source.ack_ranges += batch.ranges()
-            source.acked += len(batch)
-            before = self._unsaid
-            self._unsaid = unsaid = before + len(batch)
-        if not before or unsaid >= self._unsaid_max:
-            self._on_unsaid(unsaid)
+            source.ack_ranges += ranges
+            source.in_ranges += count
+            unsaid = source.in_ranges
+        if not self._unsaid or unsaid >= self.unsaid_max:
+            self.on_unsaid(unsaid)
 
     def _ack_places(self, batch: WorkBatch, places: list[int]) -> None:
         for index in places:
-            self.ack_event(batch, index)
+            batch.ack_at(index)
 
-    def _on_unsaid(self, unsaid: int) -> None:
-        if unsaid >= self._unsaid_max:
+    def on_unsaid(self, count: int) -> None:
+        """There is something to say: now if it is much, else in a while."""
+        if count >= self.unsaid_max:
             self.say()
-        else:
+        elif not self._unsaid:
             self._unsaid_since = time.monotonic()
+            self._unsaid = True
             self._wake_io()  # which says it if nobody else does in time
 
     def nack(self, batch: WorkBatch, index: int, delay_s: float, error: str) -> None:
@@ -504,7 +510,7 @@ class Member:
     def say(self, *, closed: bool = False) -> None:
         """Send what is unsaid to whom it concerns."""
         with self._settle_lock:
-            self._unsaid = 0
+            self._unsaid = False
             by_link: dict[int, tuple[Any, list[Settlement]]] = {}
             if closed:
                 by_link = {key: (link, []) for key, link in self._links.items()}
@@ -513,6 +519,8 @@ class Member:
                 if settlement is not None:
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
+                if source.acks:  # came meanwhile, from another thread
+                    self._unsaid_since, self._unsaid = time.monotonic(), True
             for link, said in by_link.values():
                 self._post(link, Settle(self.sub, said, closed))
 
@@ -562,9 +570,13 @@ class Member:
 
 def _settlement(source: WorkSource) -> Settlement | None:
     """What there is to say of a stream; taken from it."""
-    acks, ranges = source.acks, source.ack_ranges
+    count = len(source.acks)
+    acks, ranges = source.acks[:count], source.ack_ranges
+    del source.acks[:count]  # the list stays: other threads may be adding to it
     if not (acks or ranges or source.nacks or source.returned):
         return None
+    source.acked += count + source.in_ranges
+    source.in_ranges = 0
     if acks:
         acks.sort()
         ranges = _join(acks) + ranges
@@ -575,7 +587,6 @@ def _settlement(source: WorkSource) -> Settlement | None:
         source.nacks[:ACK_RANGES_MAX],
         source.returned[:ACK_RANGES_MAX],
     )
-    source.acks = []
     source.ack_ranges = ranges[ACK_RANGES_MAX:]
     source.nacks = source.nacks[ACK_RANGES_MAX:]
     source.returned = source.returned[ACK_RANGES_MAX:]

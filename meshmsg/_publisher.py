@@ -527,7 +527,7 @@ class PublisherSide:
             # Pushed to a stalled subscriber, large frames would fill memory; each fetches its own.
             fanout.send(outlet.sender.tail().encode())
             self.counters["announced_frames"] += 1
-        else:
+        elif self._tokens or not outlet.groups:  # else there are members only
             fanout.send(frame)
         if outlet.groups:
             self.groups.on_frame(outlet)

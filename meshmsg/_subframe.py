@@ -86,9 +86,15 @@ def cut(frame: Frame, lo: int, hi: int, chosen: Sequence[int] | None = None) -> 
         for index in wanted:
             if bits[index >> 3] >> (index & 7) & 1:
                 headers[index - lo] = column.at(index)
-    one = len(frame.topics) == 1
-    topics = frame.topics[0] if one else [frame.topic_at(i) for i in range(lo, hi)]
-    times = [frame.time_at(i) for i in range(lo, hi)] if frame.times_bytes else frame.time
+    ids = frame.topic_ids
+    topics: str | list[str] = frame.topics[0]
+    if ids is not None:
+        topics = list(map(frame.topics.__getitem__, ids[lo:hi]))
+    times: int | list[int] = frame.time
+    if frame.times_bytes:
+        stamps = array("q")
+        stamps.frombytes(frame.times_bytes[8 * lo : 8 * hi])
+        times = _native(stamps).tolist()
     raw: bool | bytes = bool(frame.flags & RAW)
     if frame.encodings:
         raw = frame.encodings[lo:hi]

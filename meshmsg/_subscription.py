@@ -125,26 +125,25 @@ class SubscriptionBase:
         """The work group that it is a member of, if any."""
         return self._intake.options.group if isinstance(self._intake, Member) else None
 
-    def ack(self, *done: Event | Batch | Iterable[Event]) -> None:
-        """Of a work group: these events, or all of a batch, are done and will not come again.
+    def ack(self, done: Event | Batch | Iterable[Event], *more: Event | Batch) -> None:
+        """Of a work group: an event, a batch or several events are done and do not come again.
 
         Said to the publishers soon, many at a time; never waits.  Raises `ConfigError` outside of
         groups.
 
         >>> events.ack(event)                                                 # doctest: +SKIP
         """
-        for item in done:
-            if item.__class__ is Event:
-                batch: Any = item._batch
-                if batch.__class__ is not WorkBatch:
-                    raise ConfigError("ack", "only events of a group (group=...) can be")
-                batch.member.ack_event(batch, item._index)
-            elif isinstance(item, WorkBatch):
-                item.member.ack_batch(item)
-            elif isinstance(item, Batch):
-                raise ConfigError("ack", "only batches of a group (group=...) can be")
-            else:
-                self.ack(*item)  # type: ignore[misc]
+        if done.__class__ is Event:
+            done._batch.ack_at(done._index)
+        elif isinstance(done, WorkBatch):
+            done.member.ack_batch(done)
+        elif isinstance(done, Batch):
+            done.ack_at(0)
+        else:
+            for event in done:  # type: ignore[union-attr]
+                self.ack(event)
+        for item in more:
+            self.ack(item)
 
     def nack(self, event: Event, delay: float | str = 0.0, error: str = "") -> None:
         """Of a work group: the event was not handled, and comes again, for any member.

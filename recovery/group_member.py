@@ -15,15 +15,20 @@ from meshmsg.recovery.ranges import RangeSet
 
 #: Leases kept beyond those that can hold anything, before the others are thrown out.
 LEASES_SLACK = 64
+#: A member with less than this part of its credit free waits until it has more.
+PIECE_SHARE = 4
 
 
 class Lease:
     """Events that were sent to a member at once."""
 
-    __slots__ = ("mark", "sent_at", "seqs", "started_at")
+    __slots__ = ("attempts", "mark", "sent_at", "seqs", "started_at")
 
-    def __init__(self, seqs: Sequence[int], sent_at: float, mark: int) -> None:
-        self.seqs = seqs  #: rising; a range where all are in a row
+    def __init__(
+        self, seqs: range | Sequence[int], attempts: Sequence[int], sent_at: float, mark: int
+    ) -> None:
+        self.seqs = seqs  #: rising; a range if all are in a row and of attempt 1
+        self.attempts = attempts  #: of each, for others than ranges
         self.sent_at = sent_at
         self.mark = mark  #: events that the member had settled by then
         self.started_at: float | None = None  #: since when it is known to have been begun
@@ -38,6 +43,7 @@ class GroupMember:
         self.number = number
         self.label = label
         self.prefetch = prefetch
+        self.piece = max(1, prefetch // PIECE_SHARE)  #: of a backlog, it gets at least so much
         self.ack_timeout_s = ack_timeout_s
         self.joined_at = self.progress_at = self.served_at = now
         self.first_time = RangeSet()  #: held, attempt 1
@@ -58,11 +64,13 @@ class GroupMember:
         """Events that it may get."""
         return self.prefetch - self.first_time.count - len(self.again)
 
-    def lend(self, seqs: Sequence[int], *, now: float) -> None:
+    def lend(
+        self, seqs: range | Sequence[int], attempts: Sequence[int] = (), *, now: float
+    ) -> None:
         """These are sent to it now (`first_time` and `again` know them already)."""
         self.delivered += len(seqs)
         self.served_at = now
-        self._leases.append(Lease(seqs, now, self.settled))
+        self._leases.append(Lease(seqs, attempts, now, self.settled))
         if len(self._leases) > self.prefetch + LEASES_SLACK:
             self._leases = deque(lease for lease in self._leases if self._held(lease))
 
@@ -113,14 +121,16 @@ class GroupMember:
             leases.popleft()
 
     def _held(self, lease: Lease) -> list[int]:
-        return self.held_of(lease.seqs)
-
-    def held_of(self, seqs: Sequence[int]) -> list[int]:
-        """Which of these it holds."""
+        """Which of a lease's events it holds since then, and not since a later one."""
+        seqs = lease.seqs
         if isinstance(seqs, range):
             pieces = self.first_time.overlap(seqs.start, seqs.stop)
             return [seq for first, stop in pieces for seq in range(first, stop)]
-        return [seq for seq in seqs if seq in self.again or seq in self.first_time]
+        return [
+            seq
+            for seq, attempt in zip(seqs, lease.attempts, strict=True)
+            if (self.again.get(seq) == attempt if attempt > 1 else seq in self.first_time)
+        ]
 
     def holdings(self) -> Iterable[tuple[int, int]]:
         """All that it holds: number and attempt, in order."""

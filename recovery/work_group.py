@@ -157,6 +157,12 @@ class WorkGroup:
         self.members[number] = GroupMember(number, label, prefetch, ack_timeout_s, now=now)
         self._on_members_changed()
 
+    def pause(self, number: int) -> None:
+        """A member gets nothing more, until it leaves or joins again."""
+        member = self.members.get(number)
+        if member is not None:
+            member.prefetch = 0
+
     def leave(self, number: int, reason: str, *, now: float) -> int:
         """A member is gone; what it holds comes again.  Returns how many events those are."""
         member = self.members.pop(number, None)
@@ -261,7 +267,8 @@ class WorkGroup:
         """Take back what members hold for too long."""
         for member in list(self.members.values()):
             for seq in member.overdue(now=now):
-                self._release(member, seq, seq + 1, member.again.get(seq, 1))
+                if not self._release(member, seq, seq + 1, member.again.get(seq, 1)):
+                    continue  # of two leases, given back unopened in between
                 self.timed_out += 1
                 self._fail(seq, member, "timeout", "", 0.0, now=now)
 
@@ -448,20 +455,21 @@ class WorkGroup:
 
     def _send_range(self, first: int, stop: int, now: float, pending: int = 0) -> int:
         """Deal events in a row, a share to each member that has credit; returns where it ended."""
+        pending = max(pending, stop - first)
         ready = sum(member.free > 0 for member in self.members.values())
+        share = -(-pending // max(1, ready))
         while first < stop:
             member = self._freest()
-            if member is None:
+            # Work in slivers costs each side as much as work in good pieces: wait for more credit.
+            if member is None or member.free < min(member.piece, pending):
                 return first
             start, end, data = next(iter(self._buffer.held(first, stop)), (stop, stop, b""))
             if start > first:
                 self._lose(first, min(start, stop))
                 first = min(start, stop)
                 continue
-            share = -(-max(stop - first, pending) // max(1, ready))
-            size = min(member.free, max(1, share), end - first, stop - first)
+            size = min(member.free, share, end - first, stop - first)
             self._ship_range(member, start, end, data, first, first + size, now)
-            ready -= member.free <= 0
             first += size
             pending -= size
         return first
@@ -551,7 +559,7 @@ class WorkGroup:
                 for work in self._works(frame, seqs[at:to], member.again):
                     self._shipments.append((number, work))
                 at = to
-            member.lend(seqs, now=now)
+            member.lend(seqs, [member.again.get(seq, 1) for seq in seqs], now=now)
 
     def _works(self, frame: Frame, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
         """Events of one frame as it is, or as parts of it where they are few."""
