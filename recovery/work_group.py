@@ -246,6 +246,8 @@ class WorkGroup:
 
     def _release(self, member: GroupMember, first: int, stop: int, attempt: int) -> list[Range]:
         """Take what a member holds of a range under that attempt away from it."""
+        if first >= stop:
+            return []
         if attempt == 1:
             pieces = member.first_time.overlap(first, stop)
             for a, b in pieces:
@@ -455,6 +457,8 @@ class WorkGroup:
 
     def _send_range(self, first: int, stop: int, now: float, pending: int = 0) -> int:
         """Deal events in a row, a share to each member that has credit; returns where it ended."""
+        if self._singles:
+            self._ship_singles(now)  # which come before these
         pending = max(pending, stop - first)
         ready = sum(member.free > 0 for member in self.members.values())
         share = -(-pending // max(1, ready))
