@@ -160,6 +160,10 @@ class GroupSide:
             self._side._post(link, Unjoined(join.sub, reason, refused=True))
             return
         member = self._members.get(join.sub)
+        if member is not None and member.link != link:
+            # Its control connection broke, and acknowledgements with it: nobody knows which.
+            self._drop(member, "came back", now, tell=False)
+            member = None
         if member is None:
             member = self._new_member(join, link, peer, now)
             if member is None:
@@ -272,12 +276,15 @@ class GroupSide:
             if not message.closed:
                 self._side._post(link, Unjoined(message.sub, "not a member here"))
             return
+        if message.closed:
+            for seat in member.seats.values():
+                seat.group.pause(member.sub)  # what it gives back is for others
         for settlement in message.settlements:
-            seat = member.seats.get(settlement.stream)
-            if seat is None or settlement.epoch != seat.outlet.epoch:
+            place = member.seats.get(settlement.stream)
+            if place is None or settlement.epoch != place.outlet.epoch:
                 self._side.counters["strange_settlements"] += 1
                 continue
-            self._settle(seat, member.sub, settlement, now)
+            self._settle(place, member.sub, settlement, now)
         if message.closed:
             self._drop(member, "left", now, tell=False)
 

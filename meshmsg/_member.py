@@ -100,6 +100,7 @@ class WorkSource:
         "epoch",
         "in_ranges",
         "info",
+        "joined",
         "link",
         "nacks",
         "redelivered",
@@ -113,6 +114,7 @@ class WorkSource:
         self.link = link
         self.codec = codec
         self.epoch = info.epoch
+        self.joined = False
         self.delivered = self.redelivered = self.acked = 0
         #: Not yet said: single events of attempt 1, ranges, refusals, returns.
         self.acks: list[int] = []
@@ -234,6 +236,7 @@ class Member:
                 # Of a new epoch all is for the group; the old one goes on where the group is.
                 start = Start(info.name, "resume", LIVE_END, source.epoch)
             source.link = link
+            self._by_wire[source.wire_id] = source  # work may come before the answer does
             starts.append(start)
         options = self.options
         return Join(
@@ -436,12 +439,16 @@ class Member:
                 if source.epoch != epoch:
                     self._drop_work(source)
                 source.epoch = epoch
+                source.joined = True
                 self._by_wire[source.wire_id] = source
         known = self._addresses.get(id(notice.link))
         if known != notice.address:
             try:
                 if known is not None:
                     self._inlet.disconnect(known)
+                    for source in list(self._by_wire.values()):
+                        if source.link is notice.link:
+                            self._drop_work(source)  # the publisher sends it again
                 self._inlet.connect(notice.address)
             except ProtocolError as error:
                 self.counters["bad_messages"] += 1
@@ -460,6 +467,7 @@ class Member:
         for source in list(self._by_wire.values()):
             if source.link is link:
                 self._drop_work(source)
+                source.joined = False
                 del self._by_wire[source.wire_id]
 
     def _drop_work(self, source: WorkSource) -> None:
@@ -528,7 +536,7 @@ class Member:
 
     def sources(self) -> list[WorkSource]:
         """The streams that give work."""
-        return list(self._by_wire.values())
+        return [source for source in list(self._by_wire.values()) if source.joined]
 
     def close(self, *, leave: bool = True) -> None:
         """Give back what was not looked at, say the rest, and close the socket."""
