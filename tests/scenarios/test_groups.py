@@ -304,15 +304,17 @@ def test_member_that_leaves_gives_unopened_work_back() -> None:
         boss.publish_many("jobs.x", range(50))
         got = take(events, 10)
         events.ack(got[:8])
-        with Peer("next", connect=boss.address) as peer:
-            with peer.subscribe("jobs.**", group="workers", prefetch=100) as others:
-                boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
-                events.close()
-                rest = take(others, 42)
-                attempts = {event.data: event.attempt for event in rest}
-                assert attempts == {n: 2 if n in (8, 9) else 1 for n in range(8, 50)}
-                others.ack(rest)
-                boss.flush(5)
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers", prefetch=100) as others,
+        ):
+            boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            events.close()
+            rest = take(others, 42)
+            attempts = {event.data: event.attempt for event in rest}
+            assert attempts == {n: 2 if n in (8, 9) else 1 for n in range(8, 50)}
+            others.ack(rest)
+            boss.flush(5)
         stats = group_of(boss)
         assert (stats["returned"], stats["redelivered"]) == (40, 2)
 
@@ -325,12 +327,14 @@ def test_group_without_members_keeps_its_place() -> None:
         events.close()
         wait_until(lambda: not group_of(boss)["members"])
         boss.publish_many("jobs.x", range(5, 10))
-        with Peer("next", connect=boss.address) as peer:
-            with peer.subscribe("jobs.**", group="workers") as others:
-                got = take(others, 5)
-                assert [event.data for event in got] == [5, 6, 7, 8, 9]
-                others.ack(got)
-                boss.flush(5)
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers") as others,
+        ):
+            got = take(others, 5)
+            assert [event.data for event in got] == [5, 6, 7, 8, 9]
+            others.ack(got)
+            boss.flush(5)
 
 
 def test_group_is_given_up_after_a_time() -> None:
@@ -385,13 +389,15 @@ def test_when_all_have_left_others_may_agree_anew() -> None:
     with mesh(order="none") as (boss, events):
         events.close()
         wait_until(lambda: not group_of(boss)["members"])
-        with Peer("next", connect=boss.address) as peer:
-            with peer.subscribe("jobs.**", group="workers", order="key") as others:
-                boss.wait_for_subscribers("jobs.x", count=1, timeout=10)
-                boss.publish("jobs.x", 1, key="k")
-                others.ack(take(others, 1))
-                boss.flush(5)
-                assert group_of(boss)["order"] == "key"
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers", order="key") as others,
+        ):
+            boss.wait_for_subscribers("jobs.x", count=1, timeout=10)
+            boss.publish("jobs.x", 1, key="k")
+            others.ack(take(others, 1))
+            boss.flush(5)
+            assert group_of(boss)["order"] == "key"
 
 
 @pytest.mark.parametrize(
@@ -438,8 +444,10 @@ def test_poison_goes_to_the_dead_letters_with_its_history() -> None:
         assert good, "the event behind the poison is handled"
         boss.flush(5)
         done = subprocess.run(
-            [sys.executable, "-m", "meshmsg", "sub", "dead.workers", "--start", "earliest"]
-            + ["--connect", boss.address, "--count", "1", "--timeout", "10s", "--json"],
+            [
+                *(sys.executable, "-m", "meshmsg", "sub", "dead.workers", "--start", "earliest"),
+                *("--connect", boss.address, "--count", "1", "--timeout", "10s", "--json"),
+            ],
             capture_output=True,
             text=True,
             timeout=60,
@@ -489,8 +497,7 @@ def test_block_waits_for_a_group_that_has_no_credit() -> None:
     stream = {"overflow": "block", "window_bytes": "64KiB"}
     with mesh(stream=stream, prefetch=2) as (boss, events):
         with pytest.raises(PublishTimeout, match="group workers"):
-            for _ in range(1000):
-                boss.publish("jobs.x", bytes(1000), timeout=0.2)
+            boss.publish_many("jobs.x", [bytes(1000)] * 1000, timeout=0.2)
         published = boss.stats()["streams"]["jobs.**"]["published"]
         got = 0
         while got < published:
@@ -506,7 +513,9 @@ def test_block_waits_for_a_group_that_has_no_credit() -> None:
 def test_dropped_events_of_a_group_are_counted_and_told(overflow: str) -> None:
     stream = {"overflow": overflow, "buffer_bytes": "64KiB", "groups": "workers"}
     with (
-        Peer("boss", streams=[Stream("jobs.**", **stream)], tuning=Tuning(frame_bytes=8192)) as boss,
+        Peer(
+            "boss", streams=[Stream("jobs.**", **stream)], tuning=Tuning(frame_bytes=8192)
+        ) as boss,
         Peer("worker", connect=boss.address) as worker,
     ):
         for n in range(1000):

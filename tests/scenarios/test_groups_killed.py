@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,7 +258,7 @@ def test_workers_restarted_one_by_one_under_load(hire: Callable[..., Crew]) -> N
         check_handled(lines, ["boss/jobs.**"], published)
         check_order(lines)
         stamps = [line.at_ns for line in lines]
-        loaded = [b - a for a, b in zip(stamps, stamps[1:], strict=False)]
+        loaded = [b - a for a, b in pairwise(stamps)]
         assert max(loaded) < 3.0e9
         assert group_of(boss)["acked"] == published
 
