@@ -22,8 +22,8 @@ HELP = help_text(
     "Ask peers for their ledger: published = delivered + filtered + lost + in flight.",
     "One row for each subscription on each stream, and for each work group, where delivered is "
     "what was acknowledged and dead letters are one term more. The exit status is 1 if a row does "
-    "not add up, if --settle is given and events stay in flight, or if a peer does not answer. A declared "
-    "loss is accounted for, so it is shown and is not an error.",
+    "not add up, if --settle is given and events stay in flight, or if a peer does not answer. A "
+    "declared loss is accounted for, so it is shown and is not an error.",
     examples=(
         "meshmsg ledger --connect tcp://127.0.0.1:7000",
         "meshmsg ledger -c tcp://127.0.0.1:7000 --settle 10s   let all arrive first",
