@@ -33,6 +33,7 @@ U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Id = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Range = tuple[U64, U64]
 Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
 
@@ -235,7 +236,7 @@ class Join(_Message, frozen=True, tag="join"):
     patterns: list[Name]
     starts: list[Start]
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=PREFETCH_MAX)]
-    ack_timeout_s: Annotated[float, msgspec.Meta(ge=0)]
+    ack_timeout_s: Duration
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
     order: Literal["none", "key"]
     name: Name = ""
@@ -265,7 +266,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     seq: U64
     attempt: U64
-    delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    delay_s: Duration = 0.0
     error: Text = ""
 
 

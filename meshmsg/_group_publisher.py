@@ -326,10 +326,11 @@ class GroupSide:
 
     def forget_silent(self, last_seen: Mapping[bytes, float], now: float) -> None:
         """Members whose peers gave no sign for too long."""
-        limit = now - self._tuning.member_timeout_s
+        tuning = self._tuning
+        silent_s = max(tuning.member_timeout_s, 2 * tuning.ping_interval_s)
         for member in list(self._members.values()):
-            if last_seen.get(member.link, 0.0) < limit:
-                self._drop(member, f"silent for {self._tuning.member_timeout_s:g} s", now)
+            if last_seen.get(member.link, 0.0) < now - silent_s:
+                self._drop(member, f"silent for {silent_s:g} s", now)
 
     # --- work ---
 
