@@ -25,11 +25,12 @@ from meshmsg._control import (
 )
 from meshmsg._errors import BindError, ClosedError, MeshError
 from meshmsg._frame import encode_headers
+from meshmsg._group_books import Seat, group_stats, row_of
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
-from meshmsg.recovery.flow_control import Claim
+from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy
 from meshmsg.recovery.ledger import LedgerRow
-from meshmsg.recovery.work_group import DeadLetter, GroupPolicy, WorkGroup
+from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.transports.workqueue import WorkOutlet
 from meshmsg.transports.zmq_base import Context
 
@@ -46,17 +47,6 @@ CONNECT_S = 10.0
 #: After a member's connection broke, an orderly good-bye has this long to arrive.
 LAST_WORDS_S = 0.05
 TICK_S = 0.2
-
-
-class Seat:
-    """One group on one stream."""
-
-    def __init__(self, outlet: Outlet, group: WorkGroup, claim: Claim, *, declared: bool) -> None:
-        self.outlet = outlet
-        self.group = group
-        self.claim = claim
-        self.declared = declared
-        self.empty_since: float | None = None
 
 
 class RemoteMember:
@@ -140,7 +130,7 @@ class GroupSide:
         log.warning("gave up group %s of %s with %d events", group.name, outlet.stream, left)
         self._side.counters["groups_given_up"] += 1
         group.retire(outlet.sender.next, "expired")
-        self._finished.append(_row(seat, outlet.sender.next, "expired", in_flight=0))
+        self._finished.append(row_of(seat, outlet.sender.next, "expired", in_flight=0))
         outlet.groups.remove(seat)
         self._seats.remove(seat)
         outlet.sender.flow.release(seat.claim.sub, now=now)
@@ -240,6 +230,10 @@ class GroupSide:
             )
             self._dispatch(seat, now)
         self._side._changed.notify_all()
+
+    def watches(self, monitor: Any) -> bool:
+        """Whether this is a member's monitor; without the lock, on the I/O thread."""
+        return id(monitor) in self._by_monitor
 
     def on_readable(self, monitor: Any, now: float) -> bool:
         """A member's connection came or went; `False` if this is not a member's monitor."""
@@ -488,13 +482,15 @@ class GroupSide:
             state = "live" if seat.group.members else "no members"
             next_ = seat.outlet.sender.next
             rows.append(
-                _row(seat, next_, state, in_flight=seat.group.pending(next_) + seat.group.in_flight)
+                row_of(
+                    seat, next_, state, in_flight=seat.group.pending(next_) + seat.group.in_flight
+                )
             )
         return rows
 
     def stats(self, outlet: Outlet) -> list[dict[str, Any]]:
         """Figures of the groups of a stream, as plain data."""
-        return [_group_stats(seat) for seat in outlet.groups]
+        return [group_stats(seat) for seat in outlet.groups]
 
     def close(self) -> None:
         """Close the sockets of all members."""
@@ -509,53 +505,3 @@ def _policy(join: Join) -> GroupPolicy:
 
 def _takes_all(policy: GroupPolicy, outlet: Outlet) -> bool:
     return "**" in policy.patterns or outlet.config.topics in policy.patterns
-
-
-def _row(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:
-    group = seat.group
-    return LedgerRow(
-        stream=seat.outlet.stream,
-        epoch=seat.outlet.epoch,
-        subscription=f"group {group.name}",
-        published=stop - group.start,
-        delivered=group.acked,
-        filtered=group.filtered,
-        lost=dict(group.lost),
-        in_flight=in_flight,
-        state=state,
-        dead=group.dead,
-    )
-
-
-def _group_stats(seat: Seat) -> dict[str, Any]:
-    group = seat.group
-    next_ = seat.outlet.sender.next
-    return {
-        "name": group.name,
-        "order": group.policy.order,
-        "max_attempts": group.policy.max_attempts,
-        "topics": list(group.policy.patterns),
-        "lag": group.pending(next_) + group.in_flight,
-        "pending": group.pending(next_),
-        "in_flight": group.in_flight,
-        "acked": group.acked,
-        "filtered": group.filtered,
-        "redelivered": group.redelivered,
-        "nacked": group.nacked,
-        "timed_out": group.timed_out,
-        "returned": group.returned_count,
-        "stale_acks": group.stale,
-        "dead": group.dead,
-        "lost": dict(group.lost),
-        "declared": seat.declared,
-        "members": [
-            {
-                "name": member.label,
-                "prefetch": member.prefetch,
-                "in_flight": member.in_flight,
-                "delivered": member.delivered,
-                "acked": member.acked,
-            }
-            for member in group.members.values()
-        ],
-    }

@@ -50,7 +50,8 @@ from meshmsg._control import (
 from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note, encode_headers
-from meshmsg._group_publisher import GroupSide, Seat
+from meshmsg._group_books import Seat
+from meshmsg._group_publisher import GroupSide
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg._topics import TopicFilter, check_topic
@@ -772,6 +773,8 @@ class PublisherSide:
 
     def on_member(self, monitor: Any) -> bool:
         """The connection of a member came or went; `False` if it is not one."""
+        if not self.groups.watches(monitor):
+            return False
         with self._changed:
             return self.groups.on_readable(monitor, time.monotonic())
 

@@ -17,8 +17,9 @@ from meshmsg._control import ATTEMPTS_MAX, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
 from meshmsg._intake import Intake, StartAt
-from meshmsg._member import Member, MemberOptions, WorkBatch
+from meshmsg._member import Member, MemberOptions
 from meshmsg._values import one_of, parse_time
+from meshmsg._work import WorkBatch
 
 if TYPE_CHECKING:
     from meshmsg._node import Node

@@ -14,84 +14,28 @@ No I/O: frames come from the buffer, `dispatch` says what to send to whom.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from meshmsg._frame import KEYS, Frame
-from meshmsg._subframe import WHOLE_SHARE, Work, cut, flags_of, parts_of
+from meshmsg._subframe import Work, flags_of
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy, Trouble
+from meshmsg.recovery.key_order import KeyOrder
 from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.parcels import Parcels
 from meshmsg.recovery.ranges import RangeSet
-from meshmsg.recovery.rendezvous import Owners
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
 
 #: Events whose key is busy that are remembered, before the group waits for some of them.
 PARKED_MAX = 100_000
-FRAMES_CACHED = 16
 ERROR_CHARS_MAX = 2000
 MEMBERS_NAMED_MAX = 100
 
 Range = tuple[int, int]
 AckRange = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPolicy:
-    """What all members of a group must agree on."""
-
-    order: str = "none"
-    max_attempts: int = 5
-    patterns: tuple[str, ...] = ("**",)
-
-    def difference(self, other: GroupPolicy) -> str:
-        """What another one has different, in words; empty if nothing."""
-        if self.order != other.order:
-            return f"order={other.order!r}, and the group has order={self.order!r}"
-        if self.max_attempts != other.max_attempts:
-            had = self.max_attempts
-            return f"max_attempts={other.max_attempts}, and the group has max_attempts={had}"
-        if sorted(self.patterns) != sorted(other.patterns):
-            ours, theirs = " ".join(self.patterns), " ".join(other.patterns)
-            return f"the topics {theirs}, and the group has {ours}"
-        return ""
-
-
-@dataclass(slots=True)
-class Trouble:
-    """The history of an event that did not go well the first time."""
-
-    attempt: int = 1  #: the current one, or the next if it waits
-    members: list[str] = field(default_factory=list)
-    error: str = ""
-    reason: str = ""
-    last: int = -1  #: the member that had it last
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """An event that failed too often."""
-
-    seq: int
-    frame: Frame
-    trouble: Trouble
-
-    @property
-    def index(self) -> int:
-        """Its place in the frame."""
-        return self.seq - self.frame.first
-
-
-class _Key:
-    """A key of which an event is in flight, or waits to be."""
-
-    __slots__ = ("head", "queue")
-
-    def __init__(self, head: int) -> None:
-        self.head = head
-        self.queue: deque[int] = deque()
 
 
 class WorkGroup:
@@ -125,12 +69,8 @@ class WorkGroup:
         self._retries: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
         self._due: deque[int] = deque()
-        self._keys: dict[str, _Key] = {}
-        self._key_of: dict[int, str] = {}
-        self._parked = 0
-        self._orphans: deque[str] = deque()
-        self._owners = Owners()
-        self._frames: OrderedDict[int, Frame] = OrderedDict()
+        self._keys = KeyOrder(self.members)
+        self._parcels = Parcels(buffer)
         self._verdicts: dict[tuple[str, ...], str] = {}
         self._shipments: list[tuple[int, Work]] = []
         self._singles: dict[int, list[int]] = {}
@@ -155,7 +95,7 @@ class WorkGroup:
             member.prefetch, member.ack_timeout_s = prefetch, ack_timeout_s
             return
         self.members[number] = GroupMember(number, label, prefetch, ack_timeout_s, now=now)
-        self._on_members_changed()
+        self._keys.on_members_changed()
 
     def pause(self, number: int) -> None:
         """A member gets nothing more, until it leaves or joins again."""
@@ -171,26 +111,10 @@ class WorkGroup:
         held = list(member.holdings())
         member.first_time.clear()
         member.again.clear()
-        self._orphans += member.waiting
-        self._on_members_changed()
+        self._keys.on_members_changed(member.waiting)
         for seq, _ in held:
             self._fail(seq, member, reason, "", 0.0, now=now)
         return len(held)
-
-    def _on_members_changed(self) -> None:
-        """Keys that wait go to whom they belong now; those in flight move when they are settled."""
-        self._owners.set_members(self.members)
-        waiting = list(self._orphans)
-        self._orphans.clear()
-        for member in self.members.values():
-            waiting += member.waiting
-            member.waiting.clear()
-        for key in waiting:
-            self._offer_key(key)
-
-    def _offer_key(self, key: str) -> None:
-        owner = self._owners.owner(key)
-        (self._orphans if owner is None else self.members[owner].waiting).append(key)
 
     # --- what members say ---
 
@@ -237,8 +161,8 @@ class WorkGroup:
             for a, b in self._release(member, first, stop, attempt):
                 self.returned_count += b - a
                 for seq in range(a, b):
-                    if seq in self._key_of:
-                        self._offer_key(self._key_of[seq])
+                    if seq in self._keys:
+                        self._keys.again(seq)
                     elif attempt > 1:
                         self._due.append(seq)
                     else:
@@ -298,7 +222,7 @@ class WorkGroup:
 
     def _bury(self, seq: int, trouble: Trouble) -> None:
         del self._trouble[seq]
-        frame = self._frame(seq)
+        frame = self._parcels.frame(seq)
         if frame is None:
             self._lose(seq, seq + 1)
         else:
@@ -311,22 +235,9 @@ class WorkGroup:
 
     def _settle(self, first: int, stop: int) -> None:
         self._settled.add(first, stop)
-        if self._key_of:
+        if self._keys:
             for seq in range(first, stop):
-                self._free_key(seq)
-
-    def _free_key(self, seq: int) -> None:
-        """The event is settled: the next one of its key may go."""
-        name = self._key_of.pop(seq, None)
-        if name is None:
-            return
-        key = self._keys[name]
-        if key.queue:
-            key.head = key.queue.popleft()
-            self._parked -= 1
-            self._offer_key(name)
-        else:
-            del self._keys[name]
+                self._keys.settle(seq)
 
     def _lose(self, first: int, stop: int) -> None:
         """Nobody can have these any more."""
@@ -350,7 +261,8 @@ class WorkGroup:
         self._ripen(now)
         if self.members:
             self._send_due()
-            self._send_waiting_keys()
+            for member in self.members.values():
+                self._send_waiting_keys(member)
             if self._returned:
                 self._send_returned(now)
             if self.cursor < sealed:
@@ -369,11 +281,10 @@ class WorkGroup:
             if self._retries.get(seq) != due:
                 continue
             del self._retries[seq]
-            key = self._key_of.get(seq)
-            if key is None:
-                self._due.append(seq)
+            if seq in self._keys:
+                self._keys.again(seq)
             else:
-                self._offer_key(key)
+                self._due.append(seq)
 
     def _send_due(self) -> None:
         while self._due:
@@ -384,16 +295,18 @@ class WorkGroup:
             self._due.popleft()
             self._assign(member, seq)
 
-    def _send_waiting_keys(self) -> None:
-        # A lost head frees its key, which then waits again: look until nothing moves.
-        for member in self.members.values():
-            while member.waiting and member.free > 0:
-                self._assign(member, self._keys[member.waiting.popleft()].head)
+    def _send_waiting_keys(self, member: GroupMember) -> int:
+        """Heads of keys that wait for a member, as far as it has credit; returns how many."""
+        sent = 0
+        while member.waiting and member.free > 0:
+            self._assign(member, self._keys.take(member))
+            sent += 1
+        return sent
 
     def _assign(self, member: GroupMember, seq: int) -> None:
         """One event, under the attempt that is its turn."""
         trouble = self._trouble.get(seq)
-        if self._frame(seq) is None:
+        if self._parcels.frame(seq) is None:
             self._trouble.pop(seq, None)
             self._lose(seq, seq + 1)
             return
@@ -433,7 +346,7 @@ class WorkGroup:
                 if self.cursor < stop:
                     return
                 continue
-            frame = self._parsed(first, data)
+            frame = self._parcels.parsed(first, data)
             verdict = self._judge(frame.topics)
             at = self.cursor
             if verdict == "none":
@@ -473,28 +386,13 @@ class WorkGroup:
                 first = min(start, stop)
                 continue
             size = min(member.free, share, end - first, stop - first)
-            self._ship_range(member, start, end, data, first, first + size, now)
+            member.first_time.add(first, first + size)
+            work = self._parcels.in_a_row(start, end, data, first, first + size)
+            self._shipments.append((member.number, work))
+            member.lend(range(first, first + size), now=now)
             first += size
             pending -= size
         return first
-
-    def _ship_range(
-        self,
-        member: GroupMember,
-        start: int,
-        end: int,
-        data: bytes,
-        first: int,
-        stop: int,
-        now: float,
-    ) -> None:
-        member.first_time.add(first, stop)
-        lo, hi = first - start, stop - start
-        if stop - first < (end - start) * WHOLE_SHARE:
-            data = cut(self._parsed(start, data), lo, hi)
-            lo, hi = 0, stop - first
-        self._shipments.append((member.number, Work(data, lo, hi, None, 1)))
-        member.lend(range(first, stop), now=now)
 
     def _judge(self, topics: tuple[str, ...]) -> str:
         """Whether the group takes `all`, `none` or `some` of a frame's topics."""
@@ -516,7 +414,7 @@ class WorkGroup:
                 self.filtered += 1
                 self._settle(seq, seq + 1)
                 continue
-            if free <= 0 or self._parked >= PARKED_MAX:
+            if free <= 0 or self._keys.parked >= PARKED_MAX:
                 return seq
             name = frame.key_at(seq - base) if self._keyed else None
             if name is None:
@@ -525,26 +423,10 @@ class WorkGroup:
                 self._assign(member, seq)
                 free -= 1
             else:
-                free -= self._scan_key(name, seq)
+                owner = self._keys.add(name, seq)
+                if owner is not None:
+                    free -= self._send_waiting_keys(owner)
         return stop
-
-    def _scan_key(self, name: str, seq: int) -> int:
-        """An event with a key: send it, or park it behind its key; returns the credit it took."""
-        self._key_of[seq] = name
-        key = self._keys.get(name)
-        if key is not None:
-            key.queue.append(seq)
-            self._parked += 1
-            return 0
-        self._keys[name] = _Key(seq)
-        owner = self._owners.owner(name)
-        assert owner is not None, "there are members"
-        member = self.members[owner]
-        if member.free > 0:
-            self._assign(member, seq)
-            return 1
-        member.waiting.append(name)
-        return 0
 
     # --- shipping ---
 
@@ -553,41 +435,9 @@ class WorkGroup:
         for number, seqs in singles.items():
             member = self.members[number]
             seqs.sort()
-            at = 0
-            while at < len(seqs):
-                frame = self._frame(seqs[at])
-                assert frame is not None, "it was there when it was assigned"
-                to = at
-                while to < len(seqs) and seqs[to] < frame.stop:
-                    to += 1
-                for work in self._works(frame, seqs[at:to], member.again):
-                    self._shipments.append((number, work))
-                at = to
+            for work in self._parcels.chosen(seqs, member.again):
+                self._shipments.append((number, work))
             member.lend(seqs, [member.again.get(seq, 1) for seq in seqs], now=now)
-
-    def _works(self, frame: Frame, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
-        """Events of one frame as it is, or as parts of it where they are few."""
-        base = frame.first
-        if len(seqs) >= frame.count * WHOLE_SHARE:
-            yield _work(frame.data, base, seqs, again)
-            return
-        for lo, hi in parts_of(seqs):
-            some = seqs[lo:hi]
-            data = cut(frame, some[0] - base, some[-1] + 1 - base, [seq - base for seq in some])
-            yield _work(data, some[0], some, again)
-
-    def _frame(self, seq: int) -> Frame | None:
-        for first, _, data in self._buffer.held(seq, seq + 1):
-            return self._parsed(first, data)
-        return None
-
-    def _parsed(self, first: int, data: bytes) -> Frame:
-        frame = self._frames.get(first)
-        if frame is None:
-            frame = self._frames[first] = Frame(data)
-            if len(self._frames) > FRAMES_CACHED:
-                self._frames.popitem(last=False)
-        return frame
 
     # --- books ---
 
@@ -599,9 +449,8 @@ class WorkGroup:
     @property
     def waiting(self) -> int:
         """Events that were looked at, and that no member holds."""
-        keys = len(self._orphans) + sum(len(member.waiting) for member in self.members.values())
         retries = len(self._retries) + len(self._due)
-        return self._returned.count + retries + self._parked + keys
+        return self._returned.count + retries + self._keys.parked + self._keys.waiting
 
     def pending(self, next: int) -> int:
         """Events that are neither settled nor held by a member; `next` is the stream's."""
@@ -618,13 +467,3 @@ def _prefer(member: GroupMember, best: GroupMember, avoid: int) -> bool:
     if member.free != best.free:
         return member.free > best.free
     return member.served_at < best.served_at
-
-
-def _work(data: bytes, base: int, seqs: list[int], again: dict[int, int]) -> Work:
-    places = [seq - base for seq in seqs]
-    lo, hi = places[0], places[-1] + 1
-    chosen = None if hi - lo == len(places) else places
-    attempts = [again.get(seq, 1) for seq in seqs]
-    if attempts.count(attempts[0]) == len(attempts):
-        return Work(data, lo, hi, chosen, attempts[0])
-    return Work(data, lo, hi, chosen, 0, attempts)

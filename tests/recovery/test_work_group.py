@@ -9,10 +9,11 @@ import pytest
 
 from meshmsg._frame import Frame, encode_frame
 from meshmsg._subframe import Work
+from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.rendezvous import owner_of
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import GroupPolicy, WorkGroup
+from meshmsg.recovery.work_group import WorkGroup
 
 A, B, C = 1, 2, 3
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from meshmsg._frame import Frame, encode_frame
 from meshmsg._subframe import encode_work
+from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
-from meshmsg.recovery.work_group import AckRange, GroupPolicy, WorkGroup
+from meshmsg.recovery.work_group import AckRange, WorkGroup
 from tests.recovery.simulation.group_options import (
     TICK_S,
     WIRE_ID,

@@ -108,7 +108,7 @@ class GroupWorld:
         assert not group.pending(publisher.sender.next)
         assert not group._trouble
         assert not group._keys
-        assert not group._key_of
+        assert not group._keys._lines
         times = self.handled[publisher.number, index]
         wanted = [s for s in range(publisher.sender.next) if topic_of(s) == "j.work"]
         assert group.filtered + len(wanted) == publisher.sender.next or group.lost
