@@ -21,6 +21,7 @@ class Seat:
         self.claim = claim
         self.declared = declared
         self.empty_since: float | None = None
+        self.proven = False  #: a member has been connected
 
 
 def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:

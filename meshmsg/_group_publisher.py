@@ -172,6 +172,8 @@ class GroupSide:
     def _unfit(self, join: Join) -> str:
         """Why a member cannot be taken; empty if it can."""
         check_group("group", join.group)
+        if not TopicFilter(join.patterns).patterns:
+            return "it names no topics"
         policy = _policy(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)
@@ -225,6 +227,7 @@ class GroupSide:
         """Its connection is there: give it work."""
         for seat in member.seats.values():
             seat.empty_since = None
+            seat.proven = True
             seat.group.join(
                 member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now
             )
@@ -310,7 +313,10 @@ class GroupSide:
             seat.group.leave(member.sub, reason, now=now)
             if not seat.group.members and seat.empty_since is None:
                 seat.empty_since = now
-            self._dispatch(seat, now)
+            if seat.proven or seat.declared or self._present(seat):
+                self._dispatch(seat, now)
+            else:
+                self._retire(seat, now)  # nobody ever came for its work
         self._side._changed.notify_all()
 
     def forget_link(self, link: bytes, reason: str, now: float) -> None:
