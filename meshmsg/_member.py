@@ -291,7 +291,7 @@ class Member:
         count = len(found)
         source.delivered += count
         if found.attempt != 1:
-            source.redelivered += sum(attempt > 1 for _, _, attempt in found.ranges())
+            source.redelivered += found.came_again
         # Decoded before it counts as handed over.
         iterator = iter(found.events() if as_events else ())
         self.current = found

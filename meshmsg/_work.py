@@ -78,7 +78,10 @@ class WorkBatch(Batch):
         self.source = source
         self.member = member
         self.attempt = work.attempt  #: of all its events, 0 if they differ
-        self._attempts = work.attempts
+        #: By place, where they differ.
+        self._attempts = (
+            None if work.attempts is None else dict(zip(self.indices, work.attempts, strict=True))
+        )
         self._acks = source.acks
         self._base = frame.first
 
@@ -98,8 +101,14 @@ class WorkBatch(Batch):
         """The attempt of the event at a place of the frame."""
         if self._attempts is None:
             return self.attempt
-        place = index - self.lo if self.keep is None else self.keep.index(index)
-        return self._attempts[place]
+        return self._attempts[index]
+
+    @property
+    def came_again(self) -> int:
+        """How many of its events are not here for the first time."""
+        if self._attempts is None:
+            return 0 if self.attempt == 1 else len(self)
+        return sum(attempt > 1 for attempt in self._attempts.values())
 
     def settle(self, index: int, error: BaseException | None) -> None:
         """The end of `with event:`: done, or back."""
