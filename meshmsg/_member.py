@@ -241,7 +241,7 @@ class Member:
             self.say()
         self._inlet.wait(SIGNALS_S if timeout is None else min(timeout, SIGNALS_S))
 
-    def receive(self, now: float, deadline: float | None) -> bool:
+    def receive(self, now: float, deadline: float | None, *, as_events: bool = False) -> bool:
         """Take in the next message, waiting a little for it: the quick way."""
         soon = now + SOON_S
         if self.inbox or not self._links or (deadline is not None and deadline < soon):
