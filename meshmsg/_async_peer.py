@@ -124,9 +124,9 @@ class AsyncSubscription(SubscriptionBase):
             await asyncio.sleep(POLL_S)
 
     def close(self) -> None:
-        """Stop receiving; the publishers are told."""
+        """Stop receiving; the publishers are told.  A member's open work goes to others."""
         self._unwatch()
-        self._node.drop_intake(self._intake)
+        self._node.drop(self._intake)
         if self._woken is not None:
             _resolve(self._woken)
 
@@ -332,11 +332,18 @@ class AsyncPeer(PeerBase):
         name: str = "",
         codec: str | Codec | None = None,
         type: Any = Any,
+        group: str | None = None,
+        prefetch: int = 64,
+        ack_timeout: float | str = 30.0,
+        max_attempts: int = 5,
+        order: str = "key",
+        auto_ack: bool = False,
     ) -> AsyncSubscription:
         """Receive the events of one or several topic patterns; see `Peer.subscribe`."""
         check_on_loss(on_loss)
-        intake = self._intake(topics, start, name, codec, type)
-        return AsyncSubscription(self._open_node(), intake, on_loss)
+        options = (group, prefetch, ack_timeout, max_attempts, order, auto_ack)
+        inlet = self._inlet(topics, start, name, codec, type, options)
+        return AsyncSubscription(self._open_node(), inlet, on_loss)
 
     async def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""

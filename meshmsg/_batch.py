@@ -70,6 +70,24 @@ class Batch:
             return [Event(self.frame.payloads.at(self.lo), self, self.lo)]
         return list(map(Event, self.data, repeat(self), self.indices))
 
+    def attempt_at(self, index: int) -> int:
+        """The attempt of the event at a place of the frame: 1 outside of work groups."""
+        return 1
+
+    def ack_at(self, index: int) -> None:
+        """Only a work group can be told that an event is done."""
+        raise ConfigError("ack", "only what came to a group (group=...) can be acknowledged")
+
+    def settle(self, index: int, error: BaseException | None) -> None:
+        """The end of `with event:`, which only a work group gives a meaning."""
+        if error is None:
+            self.ack_at(index)
+
+    @property
+    def attempts(self) -> list[int]:
+        """The attempt of each event: 1 outside of work groups."""
+        return list(map(self.attempt_at, self.indices))
+
     @property
     def epoch(self) -> int:
         """The epoch of all its events."""

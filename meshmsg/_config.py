@@ -19,7 +19,7 @@ from meshmsg._codecs import Codec, codec_for
 from meshmsg._errors import ConfigError, TopicError
 from meshmsg._frame import FRAME_BYTES_MAX
 from meshmsg._multicast import Feed, Multicast
-from meshmsg._topics import Pattern, check_pattern
+from meshmsg._topics import Pattern, check_pattern, check_topic
 from meshmsg._values import (
     addresses,
     check_name,
@@ -35,6 +35,19 @@ T = TypeVar("T")
 
 OVERFLOW_WORDS = ("block", "buffer", "drop_oldest", "drop_newest")
 DURABILITY_WORDS = ("none",)
+ORDER_WORDS = ("none", "key")
+#: Where events go that a group gave up: `dead.<group>`.
+DEAD_PREFIX = "dead."
+
+
+def check_group(field_name: str, name: object) -> str:
+    """The name of a work group, which is also a topic's levels; raises `ConfigError`."""
+    text = check_name(field_name, name)
+    try:
+        check_topic(f"{DEAD_PREFIX}{text}")
+    except TopicError as error:
+        raise ConfigError(field_name, f"{text!r} is not a group's name: {error.problem}") from None
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,10 @@ class Stream:
     """Largest event taken."""
     transport: Multicast | None = None
     """`Multicast(...)`: one send reaches all; `None`: ZeroMQ to each subscriber."""
+    groups: tuple[str, ...] = ()
+    """Work groups whose events are kept from the start on, whether a member has come or not."""
+    group_keep: float | str = "10m"
+    """How long a work group that all members have left is kept; those in `groups` stay for ever."""
 
     def __post_init__(self) -> None:
         try:
@@ -81,6 +98,10 @@ class Stream:
         set_field(self, "event_bytes_max", parse_size("event_bytes_max", self.event_bytes_max))
         if self.evict_after is not None:
             set_field(self, "evict_after", parse_time("evict_after", self.evict_after))
+        set_field(self, "group_keep", parse_time("group_keep", self.group_keep))
+        wanted = "a name or a list of names: write groups=['workers']"
+        groups = several("groups", self.groups, str, wanted)
+        set_field(self, "groups", tuple(check_group("groups", group) for group in groups))
         if self.event_bytes_max > FRAME_BYTES_MAX // 2:  # type: ignore[operator]
             raise ConfigError("event_bytes_max", f"at most {FRAME_BYTES_MAX // 2:,} bytes")
         if self.buffer_bytes < 64 * 1024:  # type: ignore[operator]
@@ -108,6 +129,8 @@ class Tuning:
     """How often a connected peer is asked for a sign of life."""
     peer_timeout_s: float = 5.0
     """A peer that gave no sign for this long is gone."""
+    member_timeout_s: float = 3.0
+    """A silent member of a work group is gone after this time, but not before two pings."""
     heartbeat_min_s: float = 0.05
     """The first heartbeat after data; each following one comes twice as late."""
     heartbeat_max_s: float = 1.0

@@ -4,8 +4,8 @@ A message is an envelope (`MMC` and the protocol version, four bytes) and a msgp
 names the kind.  The envelope, `hello` and `refused` are frozen for all versions, so that peers of
 different versions can tell each other why they part.  docs/wire-format.md is the specification.
 
-The side that dials asks (`hello`, `subscribe`, `nack`, `status`, `ping`, `ask`); the side that was
-dialled publishes and answers.
+The side that dials asks (`hello`, `subscribe`, `nack`, `status`, `join`, `settle`, `ping`, `ask`);
+the side that was dialled publishes and answers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ ENVELOPE = b"MMC"
 CONTROL_BYTES_MAX = 8 * 1024 * 1024
 #: Ranges in one repair request.
 NACK_RANGES_MAX = 256
+#: Ranges in one acknowledgement.
+ACK_RANGES_MAX = 65_536
+#: Events that a member may ask for ahead of its acknowledgements.
+PREFETCH_MAX = 1_000_000
+ATTEMPTS_MAX = 1_000_000
 
 U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Id = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Range = tuple[U64, U64]
 Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
 
@@ -213,12 +219,6 @@ class StatusPlease(_Message, frozen=True, tag="status?"):
     number: U64
 
 
-class Ping(_Message, frozen=True, tag="ping"):
-    """Are you there?"""
-
-    number: U64
-
-
 class Tail(msgspec.Struct, frozen=True):
     """What a stream has, beside the data path."""
 
@@ -226,6 +226,72 @@ class Tail(msgspec.Struct, frozen=True):
     epoch: U64
     first: U64
     next: U64
+
+
+class Join(_Message, frozen=True, tag="join"):
+    """Take me as a member of a work group on these streams; saying it again is harmless."""
+
+    sub: Id
+    group: Name
+    patterns: list[Name]
+    starts: list[Start]
+    prefetch: Annotated[int, msgspec.Meta(ge=1, le=PREFETCH_MAX)]
+    ack_timeout_s: Duration
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
+    order: Literal["none", "key"]
+    name: Name = ""
+
+
+class Joined(_Message, frozen=True, tag="joined"):
+    """You are a member on these streams; fetch the work at one of these addresses."""
+
+    sub: Id
+    streams: list[Tail]
+    work: list[tuple[Name, Name]]
+
+
+class Unjoined(_Message, frozen=True, tag="unjoined"):
+    """You are not a member (any more); with `refused`, do not ask again."""
+
+    sub: Id
+    reason: Text
+    refused: bool = False
+
+
+AckRange = tuple[U64, U64, Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One event that a member could not handle."""
+
+    seq: U64
+    attempt: U64
+    delay_s: Duration = 0.0
+    error: Text = ""
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """What a member says of the events of one stream and epoch."""
+
+    stream: Name
+    epoch: U64
+    acks: Annotated[list[AckRange], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    nacks: Annotated[list[Refusal], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    returned: Annotated[list[AckRange], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+
+
+class Settle(_Message, frozen=True, tag="settle"):
+    """What became of work; without any, a sign of life.  With `closed`, the member leaves."""
+
+    sub: Id
+    settlements: list[Settlement]
+    closed: bool = False
+
+
+class Ping(_Message, frozen=True, tag="ping"):
+    """Are you there?"""
+
+    number: U64
 
 
 class Pong(_Message, frozen=True, tag="pong"):
@@ -273,6 +339,10 @@ Message = (
     | Evicted
     | Status
     | StatusPlease
+    | Join
+    | Joined
+    | Unjoined
+    | Settle
     | Ping
     | Pong
     | Unknown

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -128,6 +129,23 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
     def time(self) -> float:
         """When it was published, in seconds since 1970 by the publisher's clock."""
         return self.time_ns / 1e9
+
+    @property
+    def attempt(self) -> int:
+        """How often it was delivered to its group, this time included; 1 outside of groups."""
+        return self._batch.attempt_at(self._index)
+
+    def __enter__(self) -> Event:
+        """Of a work group: acknowledged at the end of the block, given back on an exception."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._batch.settle(self._index, error)
 
     @property
     def seq(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._intake import Attach, Detach, Intake
+from meshmsg._member import Member
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
 
@@ -153,6 +154,8 @@ class Links:
         elif isinstance(message, c.Bye):
             link.state = "left"
             self._node.on_link_message(link, message, None)
+        elif isinstance(message, c.Joined | c.Unjoined):
+            self._node.on_group_message(link, message)
         elif isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted | c.StatusPlease):
             self._node.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
         else:
@@ -166,6 +169,8 @@ class Links:
         link.reason = reason
         for intake in list(self._node.intakes.values()):
             intake.wake()
+        for member in list(self._node.members.values()):
+            member.wake()
 
     def _on_welcome(self, link: Link, welcome: c.Welcome) -> None:
         if welcome.version != c.PROTOCOL_VERSION:
@@ -181,7 +186,7 @@ class Links:
             return
         again = link.instance == welcome.instance and link.state == "up"
         known = set(link.streams) if again else set()
-        address = _data_address(link.address, welcome.fanout)
+        address = data_address(link.address, welcome.fanout)
         if link.data_address and link.data_address != address:
             for intake in list(self._node.intakes.values()):
                 intake.notify(Detach(link.data_address))
@@ -192,6 +197,8 @@ class Links:
             self._say_hello(link)  # a stream of ours was declared while it was under way
         for intake in list(self._node.intakes.values()):
             self._offer(link, intake, [n for n in link.streams if n not in known], born=again)
+        for member in list(self._node.members.values()):
+            self._offer_member(link, member, [n for n in link.streams if n not in known], again)
 
     def _is_taken(self, link: Link, welcome: c.Welcome) -> bool:
         """Whether the peer, or one of its name, is linked already; sees to the consequences."""
@@ -234,6 +241,22 @@ class Links:
         patterns = [pattern.text for pattern in intake.filter.patterns]
         name = self._node.names.get(intake.sub, "")
         self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name))
+
+    def offer_member(self, member: Member) -> None:
+        """A new member: join wherever its topics can occur."""
+        for link in self.up():
+            self._offer_member(link, member, list(link.streams), False)
+
+    def rejoin(self, link: Link, member: Member) -> None:
+        """A publisher counts a member as lost: ask it to take it again."""
+        if link.state == "up":
+            self._offer_member(link, member, list(link.streams), False)
+
+    def _offer_member(self, link: Link, member: Member, names: list[str], born: bool) -> None:
+        infos = [link.streams[name] for name in names if _wants(member, link.streams[name])]
+        if infos:
+            name = self._node.names.get(member.sub, "")
+            self._node.post(link, member.join_for(link, infos, name, born=born))
 
     # --- time ---
 
@@ -308,7 +331,7 @@ class Links:
         ]
 
 
-def _wants(intake: Intake, info: c.StreamInfo) -> bool:
+def _wants(intake: Intake | Member, info: c.StreamInfo) -> bool:
     try:
         return intake.filter.overlaps(Pattern(info.topics))
     except ValueError:  # a pattern that we would not take from a user either
@@ -331,7 +354,7 @@ def _reachable(address: str, host: str) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def _data_address(dialled: str, fanout: list[tuple[str, str]]) -> str:
+def data_address(dialled: str, fanout: list[tuple[str, str]]) -> str:
     """The data address that belongs to the control address we dialled."""
     scheme = dialled.partition("://")[0]
     pairs = [pair for pair in fanout if pair[1].startswith(scheme + "://")]

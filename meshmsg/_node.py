@@ -20,13 +20,15 @@ from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
 from meshmsg._intake import Intake, Join, RepairFrame, TailHint
-from meshmsg._links import Link, Links
+from meshmsg._links import Link, Links, data_address
+from meshmsg._member import Member
 from meshmsg._publisher import PublisherSide
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
 from meshmsg.transports.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
+from meshmsg.transports.workqueue import WorkInlet
 from meshmsg.transports.zmq_base import Context, Poller
 
 log = logging.getLogger("meshmsg.peer")
@@ -72,6 +74,7 @@ class Node:
         self.publisher = PublisherSide(config, self.epoch, self.wake)
         self.publisher.announce = lambda: self.call(self._announce)
         self.intakes: dict[int, Intake] = {}
+        self.members: dict[int, Member] = {}
         self.names: dict[int, str] = {}
         self._context = Context()
         self._server = ControlServer(self._context)
@@ -106,6 +109,8 @@ class Node:
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
+            groups = self.publisher.groups
+            groups.open(self._context, self.addresses, self._poller.add, self._poller.remove)
             self.publisher.open(self._fanout, self.send)
         except BaseException:  # Ctrl-C too
             self.publisher.close(0)
@@ -186,7 +191,7 @@ class Node:
                 self._call.wakeup.clear()
             elif isinstance(owner, Inlet):
                 self._read_inlet(owner)
-            elif owner is not self._fanout:
+            elif owner is not self._fanout and not self.publisher.on_member(owner):
                 self.links.on_readable(owner)
         while self._calls:
             self._guard(self._calls.popleft())
@@ -231,6 +236,8 @@ class Node:
     def _tend(self, now: float) -> float:
         for intake in list(self.intakes.values()):
             intake.tend(now)
+        for member in list(self.members.values()):
+            member.tend(now)
         while self._reports:
             self._send_status(self._reports.pop())
         self._answer_questions(now)
@@ -240,12 +247,15 @@ class Node:
             self._forget_silent(now)
             for intake in list(self.intakes.values()):
                 self._send_status(intake)
+            for member in list(self.members.values()):
+                member.sign_of_life()
         return now + 0.02 if self._questions else min(self._ping_due, self._look_again(now))
 
     def _look_again(self, now: float) -> float:
-        """When to see whether a subscription's consumer is too busy to read."""
+        """When to see whether a consumer is too busy to read, or to say what it has done."""
         looks = [i.driven_at + i.background_s for i in list(self.intakes.values())]
-        return max(min(looks), now + LOOK_S) if looks else NEVER
+        says = [member.settle_due() for member in list(self.members.values())]
+        return min(max(min(looks), now + LOOK_S) if looks else NEVER, min(says, default=NEVER))
 
     def _drain_outgoing(self) -> None:
         while self._outgoing:
@@ -267,6 +277,8 @@ class Node:
         self._server.close(self._linger_s)
         for intake in list(self.intakes.values()):
             intake.close()
+        for member in list(self.members.values()):
+            member.close(leave=False)
         self._context.close()
         self._call.wakeup.close()
         for event, _ in self._asked.values():
@@ -321,6 +333,10 @@ class Node:
             self.publisher.on_nack(identity, message)
         elif isinstance(message, c.Status):
             self.publisher.on_status(identity, message, now)
+        elif isinstance(message, c.Settle):
+            self.publisher.on_settle(identity, message, now)
+        elif isinstance(message, c.Join):
+            self.publisher.on_join(identity, client.peer, message, now)
         elif isinstance(message, c.Bye):
             del self._clients[identity]
             self.publisher.forget_link(identity, now)
@@ -380,6 +396,8 @@ class Node:
                 log.info("%s has been silent for %g s", client.peer, self.tuning.peer_timeout_s)
                 del self._clients[identity]
                 self.publisher.forget_link(identity, now)
+        seen = {identity: client.last_seen for identity, client in self._clients.items()}
+        self.publisher.forget_silent_members(seen, now)
 
     # --- questions ---
 
@@ -451,6 +469,45 @@ class Node:
         intake.close()
         self.names.pop(intake.sub, None)
 
+    def work_inlet(self) -> WorkInlet:
+        """A socket for a member of a work group."""
+        if self._stopping or self.stopped.is_set():
+            raise ClosedError("the peer is closed")
+        return WorkInlet(self._context)
+
+    def add_member(self, member: Member, name: str) -> None:
+        """Join the group at every publisher that is or will be there."""
+        self.members[member.sub] = member
+        self.names[member.sub] = name
+        self.call(lambda: self.links.offer_member(member))
+
+    def drop(self, inlet: Intake | Member) -> None:
+        """Close a subscription or a member."""
+        if isinstance(inlet, Member):
+            self.drop_member(inlet)
+        else:
+            self.drop_intake(inlet)
+
+    def drop_member(self, member: Member) -> None:
+        """A member leaves: what it has not done goes to others."""
+        if self.members.pop(member.sub, None) is not None:
+            member.close()
+            self.names.pop(member.sub, None)
+
+    def on_group_message(self, link: Link, message: c.Joined | c.Unjoined) -> None:
+        """A publisher has taken one of our members, or not."""
+        member = self.members.get(message.sub)
+        if member is None:
+            return
+        if isinstance(message, c.Joined):
+            member.on_joined(link, message, data_address(link.address, message.work))
+            member.tend(time.monotonic(), force=True)
+            return
+        member.on_unjoined(link, message)
+        member.tend(time.monotonic(), force=True)
+        if not message.refused:
+            self.links.rejoin(link, member)
+
     def report(self, intake: Intake) -> None:
         """A consumer has come a good way: its publishers should know."""
         self._reports.add(intake)
@@ -470,6 +527,9 @@ class Node:
                 for intake in list(self.intakes.values()):
                     intake.notify(notice)
             return
+        member = self.members.get(message.sub)  # type: ignore[union-attr]
+        if member is not None and isinstance(message, c.Gone):
+            member.notify(message)
         target = self.intakes.get(message.sub)  # type: ignore[union-attr]
         if target is not None:
             self._hand_in(target, link, message, frame)
@@ -513,12 +573,34 @@ class Node:
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
+            "members": [self._member_stats(m) for m in list(self.members.values())],
             "links": self.links.stats(),
             "clients": [client.peer for client in list(self._clients.values())],
             "counters": dict(sorted(counters.items())),
         }
 
-    def _intake_stats(self, intake: Intake) -> dict[str, Any]:
+    def _member_stats(self, member: Member) -> dict[str, Any]:
+        return {
+            "name": self.label(member.sub),
+            "group": member.options.group,
+            "topics": [pattern.text for pattern in member.filter.patterns],
+            "counters": dict(sorted(member.counters.items())),
+            "evictions": [],
+            "sources": [
+                {
+                    "stream": source.info.name,
+                    "epoch": source.epoch,
+                    "delivered": source.delivered,
+                    "redelivered": source.redelivered,
+                    "acked": source.acked,
+                }
+                for source in member.sources()
+            ],
+        }
+
+    def _intake_stats(self, intake: Intake | Member) -> dict[str, Any]:
+        if isinstance(intake, Member):
+            return self._member_stats(intake)
         return {
             "name": self.label(intake.sub),
             "topics": [pattern.text for pattern in intake.filter.patterns],

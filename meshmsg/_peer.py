@@ -17,15 +17,26 @@ from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, load_tom
 from meshmsg._errors import ClosedError, ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
+from meshmsg._member import Member
 from meshmsg._multicast import Feed
 from meshmsg._node import Node
-from meshmsg._subscription import OnLoss, StartFrom, Subscription, check_on_loss, parse_start
+from meshmsg._subscription import (
+    OnLoss,
+    StartFrom,
+    Subscription,
+    check_on_loss,
+    member_options,
+    parse_start,
+)
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg._values import addresses, several
 from meshmsg.recovery.ledger import Ledger
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
 WAITED_FOR = ("block", "buffer")
+#: group, prefetch, ack_timeout, max_attempts, order, auto_ack
+GroupArguments = tuple[str | None, int, float | str, int, str, bool]
+GROUP_DEFAULTS = (64, 30.0, 5, "key", False)
 
 try:
     __version__ = version("meshmsg")
@@ -133,6 +144,43 @@ class PeerBase:
         node.add_intake(intake, name)
         return intake
 
+    def _inlet(
+        self,
+        topics: tuple[str, ...],
+        start: StartFrom,
+        name: str,
+        codec: Any,
+        type: Any,
+        options: GroupArguments,
+    ) -> Intake | Member:
+        """A subscription of its own, or a member of a group."""
+        group, *others = options
+        if group is None:
+            if tuple(others) != GROUP_DEFAULTS:
+                words = "prefetch, ack_timeout, max_attempts, order and auto_ack"
+                raise ConfigError("group", f"is missing: {words} go with group='...'")
+            return self._intake(topics, start, name, codec, type)
+        if not topics:
+            raise ConfigError("topics", "name at least one pattern, for example '**'")
+        if codec is not None and type is not Any:
+            raise ConfigError("type", "goes with the stream's own codec: leave out codec=")
+        node = self._open_node()
+        wanted = TopicFilter(topics)
+        member = Member(
+            secrets.randbits(63),
+            wanted,
+            member_options(group, *options[1:]),
+            node.work_inlet(),
+            node.config.mesh,
+            node.post,
+            node.wake,
+            None if codec is None else codec_for(codec),
+            type,
+            parse_start(start),
+        )
+        node.add_member(member, name)
+        return member
+
     def _shut(self, deadline: float) -> None:
         """Drain what is promised, then close everything."""
         node, self._node = self._node, None
@@ -151,6 +199,8 @@ class PeerBase:
         node.publisher.finish()
         for intake in list(node.intakes.values()):
             node.drop_intake(intake)
+        for member in list(node.members.values()):
+            node.drop_member(member)
         node.stop(max(0.0, deadline - time.monotonic()))
 
 
@@ -276,16 +326,29 @@ class Peer(PeerBase):
         name: str = "",
         codec: str | Codec | None = None,
         type: Any = Any,
+        group: str | None = None,
+        prefetch: int = 64,
+        ack_timeout: float | str = 30.0,
+        max_attempts: int = 5,
+        order: str = "key",
+        auto_ack: bool = False,
     ) -> Subscription:
         """Receive the events of one or several topic patterns, from every publisher that has them.
 
         `start` is `"live"`, `"earliest"`, `"last:100"`, a time or a position.  `type` decodes and
         checks payloads into a msgspec Struct, a dataclass or any other type that msgspec knows.
-        Raises `TopicError`, `ConfigError`.
+
+        With `group`, each event goes to one of the group's members, and comes again until one of
+        them has acknowledged it (see docs/groups.md): `prefetch` is how many events each publisher
+        sends ahead of acknowledgements, `ack_timeout` how long a member may sit on them, and after
+        `max_attempts` an event goes to the stream `dead.<group>`.  With `order="key"` events of one
+        key are handled one after the other; `auto_ack` acknowledges what was handed over when the
+        next is asked for.  Raises `TopicError`, `ConfigError`.
         """
         check_on_loss(on_loss)
-        intake = self._intake(topics, start, name, codec, type)
-        return Subscription(self._open_node(), intake, on_loss)
+        options = (group, prefetch, ack_timeout, max_attempts, order, auto_ack)
+        inlet = self._inlet(topics, start, name, codec, type, options)
+        return Subscription(self._open_node(), inlet, on_loss)
 
     def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""

@@ -32,8 +32,10 @@ from meshmsg._control import (
     Evicted,
     Figures,
     Gone,
+    Join,
     Nack,
     Repair,
+    Settle,
     Start,
     Status,
     StatusPlease,
@@ -48,6 +50,8 @@ from meshmsg._control import (
 from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note, encode_headers
+from meshmsg._group_books import Seat
+from meshmsg._group_publisher import GroupSide
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg._topics import TopicFilter, check_topic
@@ -93,6 +97,7 @@ class Outlet(OpenFrame):
         "config",
         "event_bytes_max",
         "gate_waiters",
+        "groups",
         "packets",
         "seen",
         "sender",
@@ -125,6 +130,7 @@ class Outlet(OpenFrame):
         self.dirty = False  #: the I/O thread knows of the open frame
         self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
+        self.groups: list[Seat] = []  #: work groups that take events
         self.sent_ns = 0  #: when the last frame left
         self.due_ns = 0  #: an event after this time sends the open frame
 
@@ -200,6 +206,7 @@ class PublisherSide:
         self._send_control: Send = lambda to, parts: False
         self.announce: Callable[[], None] = lambda: None
         self.counters: Counter[str] = Counter()
+        self.groups = GroupSide(self)
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
         """Take the sockets into use."""
@@ -216,6 +223,7 @@ class PublisherSide:
             outlet.packets = PacketOutlet(stream, wire_id, self._epoch, self._config.interface)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
+        self.groups.declare(outlet)
         return outlet
 
     # --- publishing: any thread ---
@@ -422,6 +430,21 @@ class PublisherSide:
             last = sender.sealed - 1
         return Position(outlet.stream, outlet.epoch, last)
 
+    def publish_sealed(
+        self,
+        outlet: Outlet,
+        topic: str,
+        payload: bytes,
+        *,
+        raw: bool,
+        key: str | None,
+        headers: bytes,
+    ) -> None:
+        """One event that is encoded already, on a stream that never blocks."""
+        keys = {} if key is None else {0: key}
+        run = _Run([payload], raw, keys, {0: headers}, len(payload))
+        self.publish_run(outlet, topic, run, None, _nobody)
+
     def _find(self, topic: str) -> Outlet:
         outlet = self._routes.get(topic)  # an outlet with an empty frame is false
         return self._route(topic) if outlet is None else outlet
@@ -505,8 +528,10 @@ class PublisherSide:
             # Pushed to a stalled subscriber, large frames would fill memory; each fetches its own.
             fanout.send(outlet.sender.tail().encode())
             self.counters["announced_frames"] += 1
-        else:
+        elif self._tokens or not outlet.groups:  # else there are members only
             fanout.send(frame)
+        if outlet.groups:
+            self.groups.on_frame(outlet)
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
         outlet.due_ns = now_ns + HOT_NS
         if outlet.sender.flow.is_shut() if all_sent else outlet.is_shut():
@@ -547,6 +572,7 @@ class PublisherSide:
             for sub in self._subs.values()
         )
         # What multicast receivers without a connection take of the stream is their own affair.
+        known += self.groups.takers(outlet, topic)
         return known + (outlet.packets.strangers(self._subs) if outlet.packets is not None else 0)
 
     def flush(self, timeout: float | None, *, words: Sequence[str]) -> list[Claim]:
@@ -615,6 +641,7 @@ class PublisherSide:
                     self._open_gate(outlet)
             self._drain_tokens(now)
             self._forget_detached(now)
+            due = min(due, self.groups.on_tick(now))
             self._tick_due = due
             # While events come quickly the thread looks again soon, without being called.
             return min(due, now + FILLING_S) if self._awake else due
@@ -734,6 +761,28 @@ class PublisherSide:
                 claim.attached = True
         self._changed.notify_all()
 
+    def on_join(self, link: bytes, peer: str, message: Join, now: float) -> None:
+        """A member of a work group asks to be taken."""
+        with self._changed:
+            self.groups.on_join(link, peer, message, now)
+
+    def on_settle(self, link: bytes, message: Settle, now: float) -> None:
+        """A member of a work group says what became of its work."""
+        with self._changed:
+            self.groups.on_settle(link, message, now)
+
+    def on_member(self, monitor: Any) -> bool:
+        """The connection of a member came or went; `False` if it is not one."""
+        if not self.groups.watches(monitor):
+            return False
+        with self._changed:
+            return self.groups.on_readable(monitor, time.monotonic())
+
+    def forget_silent_members(self, last_seen: Mapping[bytes, float], now: float) -> None:
+        """Members whose peers gave no sign of life for too long are lost."""
+        with self._changed:
+            self.groups.forget_silent(last_seen, now)
+
     def on_nack(self, link: bytes, message: Nack) -> None:
         """Send again what was asked for, as far as it is there."""
         sub, stream = message.sub, message.stream
@@ -800,6 +849,7 @@ class PublisherSide:
         with self._changed:
             for remote in [r for r in self._subs.values() if r.link == link]:
                 self._forget(remote.sub, "gone", now)
+            self.groups.forget_link(link, "its peer is gone", now)
 
     def _forget(self, sub: int, state: str, now: float) -> None:
         remote = self._subs.pop(sub, None)
@@ -858,9 +908,9 @@ class PublisherSide:
     def ledger_rows(self) -> list[LedgerRow]:
         """A row for each subscription, by its last report."""
         with self._lock:
-            rows = list(self._finished)
+            rows = [*self._finished, *self.groups.rows()]
             for outlet in self._outlets.values():
-                for claim in outlet.sender.flow.claims.values():
+                for claim in _subscribers(outlet):
                     state = "evicted" if claim.evicted else "live" if claim.attached else "detached"
                     rows.append(_row(outlet, claim, outlet.sender.next, state))
             return rows
@@ -870,7 +920,8 @@ class PublisherSide:
         now = time.monotonic()
         with self._lock:
             return {
-                outlet.config.label: _stream_stats(outlet, now) for outlet in self._outlets.values()
+                outlet.config.label: _stream_stats(outlet, now, self.groups.stats(outlet))
+                for outlet in self._outlets.values()
             }
 
     def set_fault(self, fault: Callable[[bytes], bool] | None) -> None:
@@ -940,6 +991,7 @@ class PublisherSide:
             for outlet in self._outlets.values():
                 if outlet.packets is not None:
                     outlet.packets.server.close()
+            self.groups.close()
         if fanout is not None:
             fanout.close(linger_s)
 
@@ -962,6 +1014,10 @@ class _Run:
         self.raw = raw
         self.keys = keys
         self.headers = headers
+
+
+def _nobody() -> None:
+    """Rung for nobody."""
 
 
 def _cuts(
@@ -1039,7 +1095,12 @@ def _row(outlet: Outlet, claim: Claim, stop: int, state: str) -> LedgerRow:
     )
 
 
-def _stream_stats(outlet: Outlet, now: float) -> dict[str, Any]:
+def _subscribers(outlet: Outlet) -> list[Claim]:
+    """The claims of subscriptions; those of work groups have negative numbers."""
+    return [claim for claim in outlet.sender.flow.claims.values() if claim.sub >= 0]
+
+
+def _stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> dict[str, Any]:
     sender = outlet.sender
     blockers = {claim.sub for claim in sender.flow.blockers()} if outlet.gated else set()
     return {
@@ -1057,9 +1118,9 @@ def _stream_stats(outlet: Outlet, now: float) -> dict[str, Any]:
         "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
         **({} if outlet.packets is None else {"multicast": outlet.packets.stats()}),
         "subscribers": [
-            _claim_stats(c, sender.next, c.sub in blockers, now)
-            for c in sender.flow.claims.values()
+            _claim_stats(c, sender.next, c.sub in blockers, now) for c in _subscribers(outlet)
         ],
+        "groups": groups,
     }
 
 

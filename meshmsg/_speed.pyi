@@ -10,6 +10,7 @@ from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Position
 from meshmsg._frame import Frame, FrameBuilder, VarColumn
 from meshmsg._intake import Intake
+from meshmsg._member import Member
 
 INTERFACE: int
 
@@ -109,6 +110,6 @@ class AsyncPublish:
 
 class AsyncEvents(AsyncIterator[Event]):
     def __init__(
-        self, intake: Intake, next: Callable[[], AnyCoroutine[Any, Any, Event]], /
+        self, intake: Intake | Member, next: Callable[[], AnyCoroutine[Any, Any, Event]], /
     ) -> None: ...
     def __anext__(self) -> AnyCoroutine[Any, Any, Event]: ...

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._batch import Batch
+from meshmsg._config import ORDER_WORDS, check_group
+from meshmsg._control import ATTEMPTS_MAX, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
 from meshmsg._intake import Intake, StartAt
-from meshmsg._values import one_of
+from meshmsg._member import Member, MemberOptions
+from meshmsg._values import one_of, parse_time
+from meshmsg._work import WorkBatch
 
 if TYPE_CHECKING:
     from meshmsg._node import Node
@@ -61,10 +65,33 @@ def check_on_loss(on_loss: OnLoss) -> None:
         one_of("on_loss", on_loss, ("report", "raise"))
 
 
+def member_options(
+    group: str,
+    prefetch: int,
+    ack_timeout: float | str,
+    max_attempts: int,
+    order: str,
+    auto_ack: bool,
+) -> MemberOptions:
+    """Check what a member of a group asks for; raises `ConfigError`."""
+    check_group("group", group)
+    one_of("order", order, ORDER_WORDS)
+    for field, value, most in (
+        ("prefetch", prefetch, PREFETCH_MAX),
+        ("max_attempts", max_attempts, ATTEMPTS_MAX),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise ConfigError(field, f"{value!r} is not a number from 1 to {most:,}")
+    timeout_s = parse_time("ack_timeout", ack_timeout)
+    if timeout_s <= 0:
+        raise ConfigError("ack_timeout", "must be more than 0 seconds")
+    return MemberOptions(group, prefetch, timeout_s, max_attempts, order, bool(auto_ack))
+
+
 class SubscriptionBase:
     """What the sync and the async subscription have in common."""
 
-    def __init__(self, node: Node, intake: Intake, on_loss: OnLoss) -> None:
+    def __init__(self, node: Node, intake: Intake | Member, on_loss: OnLoss) -> None:
         self._node = node
         self._intake = intake
         self._on_loss = on_loss
@@ -93,6 +120,42 @@ class SubscriptionBase:
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._intake.closed
+
+    @property
+    def group(self) -> str | None:
+        """The work group that it is a member of, if any."""
+        return self._intake.options.group if isinstance(self._intake, Member) else None
+
+    def ack(self, done: Event | Batch | Iterable[Event], *more: Event | Batch) -> None:
+        """Of a work group: an event, a batch or several events are done and do not come again.
+
+        Said to the publishers soon, many at a time; never waits.  Raises `ConfigError` outside of
+        groups.
+
+        >>> events.ack(event)                                                 # doctest: +SKIP
+        """
+        if done.__class__ is Event:
+            done._batch.ack_at(done._index)
+        elif isinstance(done, WorkBatch):
+            done.member.ack_batch(done)
+        elif isinstance(done, Batch):
+            done.ack_at(0)
+        else:
+            for event in done:  # type: ignore[union-attr]
+                self.ack(event)
+        for item in more:
+            self.ack(item)
+
+    def nack(self, event: Event, delay: float | str = 0.0, error: str = "") -> None:
+        """Of a work group: the event was not handled, and comes again, for any member.
+
+        Not before `delay` seconds are over; `error` is kept for the dead letters.  Raises
+        `ConfigError` outside of groups.
+        """
+        batch: Any = event._batch
+        if not isinstance(batch, WorkBatch):
+            raise ConfigError("nack", "only events of a group (group=...) can be")
+        batch.member.nack(batch, event._index, parse_time("delay", delay), str(error))
 
     def stats(self) -> dict[str, Any]:
         """Figures of this subscription, as plain data."""
@@ -128,6 +191,8 @@ class SubscriptionBase:
 
     def _check_refused(self) -> None:
         refusal = self._node.refusal()
+        if isinstance(self._intake, Member):
+            refusal = self._intake.refusal or refusal
         if refusal is not None:
             raise refusal
 
@@ -214,8 +279,8 @@ class Subscription(SubscriptionBase):
                     intake.wait(0.05 if left is None else min(left, 0.05), now)
 
     def close(self) -> None:
-        """Stop receiving; the publishers are told."""
-        self._node.drop_intake(self._intake)
+        """Stop receiving; the publishers are told.  A member's open work goes to others."""
+        self._node.drop(self._intake)
 
     def _next_batch(self, deadline: float | None, *, as_events: bool) -> Batch | None:
         """The next batch, `None` when the time is up or all is closed."""

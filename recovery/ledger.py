@@ -1,5 +1,7 @@
 """The ledger: published = delivered + filtered + lost + in flight, for each subscription.
 
+For a work group, delivered is what was acknowledged, and dead letters are one term more.
+
 The publisher's numbers and the subscriber's counters are kept apart and by different means
 (positions here, counts there), so that the sum is a check and not a definition.
 """
@@ -26,11 +28,14 @@ class LedgerRow:
     lost: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
     state: str = "live"
+    dead: int = 0
+    """Of a work group: events that were given up and went to the dead letters."""
 
     @property
     def accounted(self) -> int:
         """What the subscriber's counters and its place add up to."""
-        return self.delivered + self.filtered + sum(self.lost.values()) + self.in_flight
+        lost = sum(self.lost.values())
+        return self.delivered + self.filtered + self.dead + lost + self.in_flight
 
     @property
     def difference(self) -> int:
@@ -51,6 +56,7 @@ class LedgerRow:
             "published": self.published,
             "delivered": self.delivered,
             "filtered": self.filtered,
+            "dead": self.dead,
             "lost": dict(self.lost),
             "in_flight": self.in_flight,
             "state": self.state,
@@ -109,9 +115,9 @@ class Ledger:
     @classmethod
     def from_dicts(cls, rows: Iterable[Mapping[str, Any]]) -> Ledger:
         """Read back what `as_dict` wrote; raises `KeyError` or `TypeError` on anything else."""
-        names = [item.name for item in fields(LedgerRow)]
+        names = [item.name for item in fields(LedgerRow) if item.name != "dead"]
         try:
-            taken = [{name: row[name] for name in names} for row in rows]
+            taken = [{n: row[n] for n in names} | {"dead": row.get("dead", 0)} for row in rows]
             return cls(msgspec.convert(taken, tuple[LedgerRow, ...]))
         except msgspec.ValidationError as error:  # another peer wrote them
             raise TypeError(f"not the rows of a ledger: {error}") from None

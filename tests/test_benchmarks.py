@@ -199,3 +199,13 @@ def test_every_case_over_multicast_has_a_module_and_its_bases() -> None:
         assert case.base in cases
         assert case.whole in cases
     assert chosen_cases(["nonsense"]) == []
+
+
+def test_work_groups_are_measured_beside_raw_push_and_pull(tmp_path: Path) -> None:
+    found = tmp_path / "groups.json"
+    ways = ("--only", "raw", "--only", "meshmsg", "--only", "meshmsg-batches")
+    done = run("groups.py", *ways, "--rounds", "1", "--scale", "0.01", "--json", str(found))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rates = json.loads(found.read_text(encoding="utf-8"))["rates"]
+    assert rates.keys() == {"raw", "meshmsg", "meshmsg-batches"}
+    assert "of raw PUSH/PULL, wanted" in done.stdout

@@ -368,6 +368,8 @@ window_bytes = 65536
 evict_after = "30s"
 event_bytes_max = "1MB"
 transport = "239.255.7.7:30001"
+groups = ["workers"]
+group_keep = "1h"
 
 [[feed]]
 publisher = "exchange"
@@ -394,6 +396,8 @@ def test_mesh_toml_has_the_same_keys_as_the_classes(tmp_path: Path) -> None:
         evict_after="30s",
         event_bytes_max="1MB",
         transport=Multicast("239.255.7.7:30001"),
+        groups=("workers",),
+        group_keep="1h",
     )
     assert config == PeerConfig(
         "pricing",

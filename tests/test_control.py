@@ -18,6 +18,7 @@ from meshmsg._control import (
     NACK_RANGES_MAX,
     PROTOCOL_VERSION,
     Hello,
+    Join,
     Message,
     Nack,
     Ping,
@@ -38,6 +39,7 @@ from tests.samples import KINDS, sample_of
 MESSAGES = [sample_of(kind, seed) for kind in KINDS for seed in range(3)]
 NACK = sample_of(Nack, 0)
 STATUS = sample_of(Status, 0)
+JOIN = sample_of(Join, 0)
 MULTICAST = {
     "group": "239.255.7.7:30001",
     "request_port": 30002,
@@ -56,6 +58,10 @@ MULTICAST = {
 def body_of(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = msgpack.unpackb(encode_message(message)[4:])
     return fields
+
+
+def settlement(**fields: object) -> dict[str, object]:
+    return {"stream": "s", "epoch": 1, **fields}
 
 
 def enclosed(body: object) -> bytes:
@@ -77,8 +83,8 @@ def test_names_of_messages_are_pinned() -> None:
     """They are the protocol: another name is another version."""
     names = " ".join(sorted({body_of(message)["t"] for message in MESSAGES}))
     assert names == (
-        "answer ask bye evicted gone hello nack ping pong refused repair status status? "
-        "subscribe subscribed unknown welcome"
+        "answer ask bye evicted gone hello join joined nack ping pong refused repair settle "
+        "status status? subscribe subscribed unjoined unknown welcome"
     )
 
 
@@ -117,6 +123,16 @@ def test_fields_of_a_newer_release_are_passed_over() -> None:
         body_of(NACK) | {"sub": -1},
         body_of(STATUS) | {"figures": [{"stream": "s"}]},
         {"t": "answer", "number": 1},
+        body_of(JOIN) | {"prefetch": 0},
+        body_of(JOIN) | {"prefetch": 1_000_001},
+        body_of(JOIN) | {"max_attempts": 0},
+        body_of(JOIN) | {"order": "keys"},
+        body_of(JOIN) | {"ack_timeout_s": -1.0},
+        body_of(JOIN) | {"ack_timeout_s": float("nan")},
+        {"t": "settle", "sub": 1, "settlements": [{"stream": "s"}]},
+        {"t": "settle", "sub": 1, "settlements": [settlement(acks=[[0, 1, 0]])]},
+        {"t": "settle", "sub": 1, "settlements": [settlement(acks=[[0, 1, 1]] * 65_537)]},
+        {"t": "settle", "sub": 1, "settlements": [settlement(nacks=[{"seq": 1}])]},
     ],
 )
 def test_message_out_of_limits_is_refused(fields: object) -> None:

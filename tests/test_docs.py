@@ -25,6 +25,7 @@ import meshmsg.testing
 from meshmsg import Feed, Multicast, Peer, PeerConfig, Stream, Tuning
 from meshmsg import _control as control
 from meshmsg import _frame as frames
+from meshmsg import _subframe as subframes
 from meshmsg._config import config_from_tables
 from meshmsg._event import LOSS_REASONS
 
@@ -296,9 +297,27 @@ def test_control_message_in_the_page_is_real() -> None:
     assert control.decode_message(dumped("nack")) == nack
 
 
+def test_work_message_in_the_page_is_real() -> None:
+    frame = frames.encode_frame(
+        WIRE_ID,
+        EPOCH,
+        41,
+        "quotes.eu",
+        [msgspec.msgpack.encode(7)],
+        1_700_000_000_123_456_789,
+        raw=False,
+    )
+    work = subframes.Work(frame, 0, 1, None, 1)
+    assert dumped("work") == subframes.encode_work(5, work)
+
+
 def test_header_tables_add_up() -> None:
     text = page("wire-format.md")
-    for heading, struct in (("## Frames", frames.HEADER), ("## Heartbeats", frames.HEARTBEAT)):
+    for heading, struct in (
+        ("## Frames", frames.HEADER),
+        ("## Heartbeats", frames.HEARTBEAT),
+        ("## Work messages", subframes.WORK_HEADER),
+    ):
         rows = re.findall(r"^\| (\d+) \| (\d+) \| `", section(text, heading), re.MULTILINE)
         at = 0
         for offset, size in rows:
@@ -329,6 +348,7 @@ def test_control_message_is_described_field_by_field(kind: Any) -> None:
         ("welcome", 2, control.MulticastInfo),
         ("subscribe", 1, control.Start),
         ("status", 1, control.Figures),
+        ("settle", 1, control.Settlement),
         ("pong", 1, control.Tail),
     ],
 )
@@ -387,11 +407,15 @@ def test_every_key_of_the_statistics_is_explained() -> None:
         Peer("one", streams=[Stream("a.**", transport=line)]) as one,
         Peer("two", connect=one.address) as two,
         two.subscribe("**") as events,
+        two.subscribe("a.**", group="workers", auto_ack=True) as work,
     ):
-        one.wait_for_subscribers("a.b", timeout=10)
+        one.wait_for_subscribers("a.b", count=2, timeout=10)
         one.publish("a.b", 1)
         assert events.get(timeout=10) is not None
+        assert work.get(timeout=10) is not None
+        assert work.get(timeout=0) is None  # acknowledged by asking for the next one
         stream = one.stats()["streams"]["a.**"]
+        group = stream["groups"][0]
         reader = two.stats()
         source = reader["subscriptions"][0]["sources"][0]
         packets = [stream["multicast"], source["multicast"]]
@@ -399,7 +423,11 @@ def test_every_key_of_the_statistics_is_explained() -> None:
         groups = [
             stream,
             stream["subscribers"][0],
+            group,
+            group["members"][0],
             reader,
+            reader["members"][0],
+            reader["members"][0]["sources"][0],
             reader["subscriptions"][0],
             source,
             link,

@@ -48,6 +48,9 @@ EXPECTED: dict[str, list[str]] = {
         "joined late: [19995, 19996, 19997, 19998, 19999]",
     ],
     "19_two_lines.py": ["both lines up", "line A is cut             0  ", "each loses 5 %"],
+    "20_work_group.py": ["60 jobs acknowledged, 6 came again"],
+    "21_dead_letters.py": ["tried 3 times", "4 published = 3 done + 1 dead"],
+    "22_killed_worker.py": ["second worker has {'invoice': 7} attempt 2", "{'invoice': 8}"],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 

@@ -65,6 +65,7 @@ GROUND = (
     "meshmsg/_multicast.py",
     "meshmsg/_open_frame.py",
     "meshmsg/_packet.py",
+    "meshmsg/_subframe.py",
     "meshmsg/_topics.py",
     "meshmsg/_values.py",
 )

@@ -54,6 +54,8 @@ def event_object(event: Event) -> dict[str, Any]:
         "time": iso_time(event.time_ns),
         "position": str(event.position),
     }
+    if event.attempt > 1:
+        shown["attempt"] = event.attempt
     try:
         data = event.data
     except PayloadError as error:

@@ -20,9 +20,10 @@ from meshmsg.recovery.ledger import Ledger, LedgerRow
 
 HELP = help_text(
     "Ask peers for their ledger: published = delivered + filtered + lost + in flight.",
-    "One row for each subscription on each stream. The exit status is 1 if a row does not add up, "
-    "if --settle is given and events stay in flight, or if a peer does not answer. A declared "
-    "loss is accounted for, so it is shown and is not an error.",
+    "One row for each subscription on each stream, and for each work group, where delivered is "
+    "what was acknowledged and dead letters are one term more. The exit status is 1 if a row does "
+    "not add up, if --settle is given and events stay in flight, or if a peer does not answer. A "
+    "declared loss is accounted for, so it is shown and is not an error.",
     examples=(
         "meshmsg ledger --connect tcp://127.0.0.1:7000",
         "meshmsg ledger -c tcp://127.0.0.1:7000 --settle 10s   let all arrive first",
@@ -89,7 +90,9 @@ def show(found: Ledger, title: str = "") -> None:
         return
     ordered = sorted(found.rows, key=lambda row: (row.stream, row.epoch, row.subscription))
     states = ("state",) if any(row.state != "live" for row in ordered) else ()
-    rows = table(title, "subscription", *_NUMBERS, "lost", *states, numbers=_NUMBERS)
+    dead = ("dead",) if any(row.dead for row in ordered) else ()
+    numbers = (*_NUMBERS, *dead)
+    rows = table(title, "subscription", *numbers, "lost", *states, numbers=numbers)
     stream = None
     for row in ordered:
         if (row.stream, row.epoch) != stream:
@@ -101,6 +104,7 @@ def show(found: Ledger, title: str = "") -> None:
             f"{row.delivered:,}",
             f"{row.filtered:,}",
             f"{row.in_flight:,}",
+            *([f"{row.dead:,}"] if dead else []),
             by_reason(row.lost),
             *([row.state] if states else []),
             style=None if row.reconciles else "bold red",
@@ -141,6 +145,6 @@ def _settled(peer: Peer, timeout_s: float, settle_s: float | None) -> Ledger:
 def _sum_text(row: LedgerRow) -> str:
     return (
         f"{row.stream} to {row.subscription}: published {row.published:,}, but delivered "
-        f"{row.delivered:,} + filtered {row.filtered:,} + lost {sum(row.lost.values()):,} + "
-        f"in flight {row.in_flight:,} = {row.accounted:,}"
+        f"{row.delivered:,} + filtered {row.filtered:,} + dead {row.dead:,} + "
+        f"lost {sum(row.lost.values()):,} + in flight {row.in_flight:,} = {row.accounted:,}"
     )

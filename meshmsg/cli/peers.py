@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = help_text(
-    "Show peers: their streams, who reads them, how far behind, and who blocks.",
+    "Show peers: their streams, who reads them, how far behind, and who blocks; work groups with "
+    "their members, lag, what is in flight and what came again.",
     "Streams over multicast are shown with their groups, packets, requests and repairs.",
     examples=(
         "meshmsg peers --connect tcp://127.0.0.1:7000",
@@ -60,9 +61,12 @@ def _show(out: Console, answer: Mapping[str, Any]) -> None:
     subscriptions = answer.get("subscriptions") or []
     for name, stream in streams.items():
         _show_stream(out, name, stream)
+    members = answer.get("members") or []
     if subscriptions:
         _show_subscriptions(out, subscriptions)
-    if not streams and not subscriptions:
+    if members:
+        _show_members(out, members)
+    if not streams and not subscriptions and not members:
         out.print("  publishes nothing and subscribes to nothing")
     counters = answer.get("counters") or {}
     if counters:
@@ -78,8 +82,12 @@ def _show_stream(out: Console, name: str, stream: Mapping[str, Any]) -> None:
         _show_multicast(out, stream["multicast"])
     if stream["blocked_by"]:
         out.print(f"    blocked by {', '.join(stream['blocked_by'])}", style="bold red")
+    groups = stream.get("groups") or []
+    for group in groups:
+        _show_group(out, group)
     if not stream["subscribers"]:
-        out.print("    nobody subscribes to it")
+        if not groups:
+            out.print("    nobody subscribes to it")
         return
     numbers = ("delivered", "behind", "repaired frames")
     rows = table("", "    subscriber", *numbers, "lost", "", numbers=numbers)
@@ -122,12 +130,44 @@ def _receivers(figures: Mapping[str, Any]) -> str:
     return text + (f", the slowest {behind:,} packets behind" if behind > 0 else "")
 
 
+def _show_group(out: Console, group: Mapping[str, Any]) -> None:
+    numbers = ("delivered", "acked", "in flight", "prefetch")
+    text = (
+        f"    group {group['name']} ({group['order']}): lag {group['lag']:,}, in flight "
+        f"{group['in_flight']:,}, acked {group['acked']:,}, redelivered {group['redelivered']:,}, "
+        f"dead {group['dead']:,}, lost {by_reason(group['lost'])}"
+    )
+    out.print(text)
+    if not group["members"]:
+        out.print("      no members", style="bold red" if group["lag"] else None)
+        return
+    rows = table("", "      member", *numbers, numbers=numbers)
+    for member in group["members"]:
+        figures = (member["delivered"], member["acked"], member["in_flight"], member["prefetch"])
+        rows.add_row(f"      {member['name']}", *(f"{figure:,}" for figure in figures))
+    out.print(rows)
+
+
 def _state(subscriber: Mapping[str, Any]) -> str:
     if subscriber["evicted"]:
         return "evicted"
     if subscriber["blocking"]:
         return f"blocks for {subscriber['blocked_s']:.1f} s"
     return "" if subscriber["attached"] else "not connected"
+
+
+def _show_members(out: Console, members: list[Mapping[str, Any]]) -> None:
+    numbers = ("delivered", "redelivered", "acked")
+    rows = table("", "  member of", "stream", *numbers, numbers=numbers)
+    for member in members:
+        name = f"  {member['group']}: {member['name']} to {' '.join(member['topics'])}"
+        if not member["sources"]:
+            rows.add_row(name, "nobody yet", "", "", "")
+        for source in member["sources"]:
+            figures = [f"{source[number]:,}" for number in numbers]
+            rows.add_row(name, source["stream"], *figures)
+            name = ""
+    out.print(rows)
 
 
 def _show_subscriptions(out: Console, subscriptions: list[Mapping[str, Any]]) -> None:

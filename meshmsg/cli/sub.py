@@ -9,6 +9,7 @@ import select
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -54,6 +55,8 @@ HELP = help_text(
         "meshmsg sub 'orders.**' --start 10m           the last ten minutes of it",
         "meshmsg sub 'orders.**' --start 2026-01-31T12:00",
         "meshmsg sub 'quotes.**' --multicast 239.255.7.7:30001 --from pricing   no connection",
+        "meshmsg sub 'jobs.**' --group workers         share the work with the group's members",
+        "meshmsg sub dead.workers --start earliest     what the group gave up, and why",
     ),
 )
 
@@ -61,6 +64,20 @@ BATCH_MAX = 1000
 #: While nothing comes, look this often whether somebody still reads our output.
 LOOK_S = 0.25
 EXPLAIN_AFTER_S = 1.0
+
+
+class Ack(enum.StrEnum):
+    """When an event of a group counts as done."""
+
+    shown = "shown"
+    never = "never"
+
+
+class Order(enum.StrEnum):
+    """The order within a group."""
+
+    key = "key"
+    none = "none"
 
 
 class OnLoss(enum.StrEnum):
@@ -112,6 +129,30 @@ def sub(
     on_loss: Annotated[
         OnLoss, typer.Option(help="Go on after a loss is reported, or stop there.")
     ] = OnLoss.report,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            show_default=False,
+            help="Be a member of this work group: each event goes to one of its members.",
+        ),
+    ] = None,
+    ack: Annotated[
+        Ack,
+        typer.Option(
+            help="With --group: acknowledge what was shown, or look only, and give it all back "
+            "in the end (which counts as an attempt)."
+        ),
+    ] = Ack.shown,
+    order: Annotated[
+        Order, typer.Option(help="With --group: events of a key one after the other, or not.")
+    ] = Order.key,
+    prefetch: Annotated[
+        int, typer.Option(min=1, help="With --group: events on their way at once.")
+    ] = 64,
+    max_attempts: Annotated[
+        int, typer.Option(min=1, help="With --group: then an event goes to dead.NAME.")
+    ] = 5,
     stats: Annotated[
         bool, typer.Option("--stats", help="At the end, figures on standard error.")
     ] = False,
@@ -153,8 +194,13 @@ def sub(
         if bind:
             note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
         losses = screen.show_loss if on_loss is OnLoss.report else "raise"
-        with peer.subscribe(*patterns, start=where, on_loss=losses) as events:
-            reader = Reader(events, screen, count, timeout_s, quiet=quiet)
+        options: dict[str, Any] = {}
+        if group is not None:
+            options = {"group": group, "order": order.value, "prefetch": prefetch}
+            options |= {"max_attempts": max_attempts}
+        with peer.subscribe(*patterns, start=where, on_loss=losses, **options) as events:
+            done = events.ack if group is not None and ack is Ack.shown else None
+            reader = Reader(events, screen, count, timeout_s, quiet=quiet, done=done)
             try:
                 reader.run()
             except EventsLost as stop:
@@ -236,8 +282,10 @@ class Reader:
         timeout_s: float | None,
         *,
         quiet: bool,
+        done: Callable[[list[Event]], None] | None = None,
     ) -> None:
         self._events = events
+        self._done = done
         self._screen = screen
         self._count = count
         self._timeout_s = timeout_s
@@ -256,6 +304,8 @@ class Reader:
                 if not self._screen.events:
                     self._first = time.monotonic()
                 self._screen.show(found)
+                if self._done is not None:
+                    self._done(found)
                 self._heard = time.monotonic()
                 continue
             self._screen.check_reader()
@@ -351,6 +401,8 @@ def _parts(event: Event) -> list[tuple[str, str | None]]:
         (clock_time(event.time_ns), "bright_black"),
         (safe(event.topic), "cyan"),
     ]
+    if event.attempt > 1:
+        parts.append((f"attempt {event.attempt}", "red"))
     if event.key is not None:
         parts.append((f"[{safe(event.key)}]", "yellow"))
     if event.headers:

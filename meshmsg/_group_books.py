@@ -1,0 +1,76 @@
+"""The seat of a work group on a stream, its ledger row, and its figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meshmsg.recovery.flow_control import Claim
+from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.work_group import WorkGroup
+
+if TYPE_CHECKING:
+    from meshmsg._publisher import Outlet
+
+
+class Seat:
+    """One group on one stream."""
+
+    def __init__(self, outlet: Outlet, group: WorkGroup, claim: Claim, *, declared: bool) -> None:
+        self.outlet = outlet
+        self.group = group
+        self.claim = claim
+        self.declared = declared
+        self.empty_since: float | None = None
+        self.proven = False  #: a member has been connected
+
+
+def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:
+    """The group's row; what is in flight is counted apart from the rest, so that it is a check."""
+    group = seat.group
+    return LedgerRow(
+        stream=seat.outlet.stream,
+        epoch=seat.outlet.epoch,
+        subscription=f"group {group.name}",
+        published=stop - group.start,
+        delivered=group.acked,
+        filtered=group.filtered,
+        lost=dict(group.lost),
+        in_flight=in_flight,
+        state=state,
+        dead=group.dead,
+    )
+
+
+def group_stats(seat: Seat) -> dict[str, Any]:
+    """Its figures, as plain data."""
+    group = seat.group
+    next_ = seat.outlet.sender.next
+    return {
+        "name": group.name,
+        "order": group.policy.order,
+        "max_attempts": group.policy.max_attempts,
+        "topics": list(group.policy.patterns),
+        "lag": group.pending(next_) + group.in_flight,
+        "pending": group.pending(next_),
+        "in_flight": group.in_flight,
+        "acked": group.acked,
+        "filtered": group.filtered,
+        "redelivered": group.redelivered,
+        "nacked": group.nacked,
+        "timed_out": group.timed_out,
+        "returned": group.returned_count,
+        "stale_acks": group.stale,
+        "dead": group.dead,
+        "lost": dict(group.lost),
+        "declared": seat.declared,
+        "members": [
+            {
+                "name": member.label,
+                "prefetch": member.prefetch,
+                "in_flight": member.in_flight,
+                "delivered": member.delivered,
+                "acked": member.acked,
+            }
+            for member in group.members.values()
+        ],
+    }

@@ -1,0 +1,488 @@
+"""A member of a work group: its PULL socket, the work it has, and what it says of it.
+
+Driven like an `Intake`: by the consumer's own thread or event loop while it waits, by the I/O
+thread now and then.  Acknowledgements gather while there is work at hand.  They leave in one
+control message when the work runs out, when a good part of the credit is used up, or after
+`SETTLE_S`, whichever is first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from operator import length_hint
+from typing import Any
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec, UnknownCodec, codec_for
+from meshmsg._control import (
+    Gone,
+    Join,
+    Joined,
+    Refusal,
+    Settle,
+    Settlement,
+    Start,
+    StreamInfo,
+    Unjoined,
+    stream_wire_id,
+)
+from meshmsg._errors import ConfigError, PeerRefused, ProtocolError
+from meshmsg._event import Event, Loss
+from meshmsg._intake import LOSSES_MAX, SIGNALS_S, StartAt
+from meshmsg._subframe import Work, decode_work
+from meshmsg._topics import TopicFilter
+from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
+from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.transports.fanout import SOON_S
+from meshmsg.transports.workqueue import WorkInlet
+
+log = logging.getLogger("meshmsg.peer")
+
+#: Acknowledgements wait at most this long for company.
+SETTLE_S = 0.005
+#: This part of the credit used up sends them too.
+SETTLE_SHARE = 4
+READ_MESSAGES_MAX = 64
+#: A number that is behind every event: `resume` there means to start live.
+LIVE_END = 1 << 62
+ERROR_CHARS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    """What a member asks of its group."""
+
+    group: str
+    prefetch: int
+    ack_timeout_s: float
+    max_attempts: int
+    order: str
+    auto_ack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A publisher has taken the member: connect, and expect work."""
+
+    link: Any
+    address: str
+    epochs: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The publisher does not count the member as one of its own (any more)."""
+
+    link: Any
+    reason: str
+
+
+Notice = Attached | Parted | Gone
+
+
+class Member:
+    """All work of one group subscription."""
+
+    def __init__(
+        self,
+        sub: int,
+        topics: TopicFilter,
+        options: MemberOptions,
+        inlet: WorkInlet,
+        mesh: str,
+        post: Callable[[Any, Any], None],
+        wake_io: Callable[[], None],
+        codec: Codec | None,
+        type: Any,
+        start: StartAt,
+    ) -> None:
+        self.sub = sub
+        self.filter = topics
+        self.options = options
+        self.lock = threading.RLock()
+        self.inbox: deque[Notice] = deque()
+        self.counters: Counter[str] = Counter()
+        self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
+        self.evictions: deque[str] = deque(maxlen=100)
+        self.closed = False
+        self.refusal: PeerRefused | None = None
+        self.current: WorkBatch | None = None
+        self.iterator: Iterator[Event] = iter(())
+        self.start = start
+        self._inlet = inlet
+        self._inlet_closed = False
+        self._mesh = mesh
+        self._post = post
+        self._wake_io = wake_io
+        self._codec = codec
+        self._type = type
+        self._offered: dict[str, WorkSource] = {}
+        self._by_wire: dict[int, WorkSource] = {}
+        self._addresses: dict[int, str] = {}  # by link
+        self._links: dict[int, Any] = {}
+        self._ready: deque[WorkBatch | Loss] = deque()
+        self._settle_lock = threading.Lock()
+        self._unsaid = False
+        self._unsaid_since = NEVER
+        self.unsaid_max = max(1, options.prefetch // SETTLE_SHARE)
+        self._auto = options.auto_ack
+
+    # --- for the I/O thread ---
+
+    def join_for(self, link: Any, infos: Iterable[StreamInfo], name: str, *, born: bool) -> Join:
+        """What to ask of a publisher."""
+        starts = []
+        for info in infos:
+            source = self._offered.get(info.name)
+            if source is None:
+                codec = self._codec_for(info)
+                source = WorkSource(info, stream_wire_id(self._mesh, info.name), link, codec)
+                self._offered[info.name] = source
+                start = Start(info.name, "origin") if born else self.start.for_stream(info.name)
+            else:
+                # Of a new epoch all is for the group; the old one goes on where the group is.
+                start = Start(info.name, "resume", LIVE_END, source.epoch)
+            source.link = link
+            self._by_wire[source.wire_id] = source  # work may come before the answer does
+            starts.append(start)
+        options = self.options
+        return Join(
+            self.sub,
+            options.group,
+            [pattern.text for pattern in self.filter.patterns],
+            starts,
+            options.prefetch,
+            options.ack_timeout_s,
+            options.max_attempts,
+            "key" if options.order == "key" else "none",
+            name,
+        )
+
+    def _codec_for(self, info: StreamInfo) -> Codec:
+        if self._codec is not None:
+            return self._codec
+        try:
+            return codec_for(info.codec, type=self._type)
+        except ConfigError:
+            return UnknownCodec(info.codec)
+
+    def on_joined(self, link: Any, message: Joined, address: str) -> None:
+        """A publisher has taken us."""
+        epochs = {tail.stream: tail.epoch for tail in message.streams}
+        self.notify(Attached(link, address, epochs))
+
+    def on_unjoined(self, link: Any, message: Unjoined) -> None:
+        """A publisher has not, or not any more."""
+        if message.refused:
+            log.error("group %s: %s", self.options.group, message.reason)
+            self.counters["refused"] += 1
+            self.refusal = PeerRefused(link.address, message.reason)
+        self.notify(Parted(link, message.reason))
+
+    def notify(self, notice: Notice) -> None:
+        """Hand in what came by the control channel."""
+        self.inbox.append(notice)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have whoever drives look at the inbox."""
+        self._inlet.wakeup.set()
+
+    def tend(self, now: float, *, force: bool = False) -> None:
+        """In the background: say what is due to be said; take notice of who came and went."""
+        if self._unsaid and now >= self._unsaid_since + SETTLE_S:
+            self.say()
+        if (self.inbox or force) and self.lock.acquire(blocking=False):
+            try:
+                if not self.closed:
+                    self._read_inbox()
+            finally:
+                self.lock.release()
+
+    def settle_due(self) -> float:
+        """When `tend` has something to say."""
+        return self._unsaid_since + SETTLE_S if self._unsaid else NEVER
+
+    def sign_of_life(self) -> None:
+        """Tell every publisher that we count ourselves as its member."""
+        for link in list(self._links.values()):
+            self._post(link, Settle(self.sub, []))
+
+    def is_member_of(self, link: Any) -> bool:
+        """Whether the publisher at this link has taken us."""
+        return id(link) in self._links
+
+    # --- driving: with the lock held ---
+
+    def pump(self, now: float, *, read_ahead: bool = False) -> bool:
+        """Take in what there is without waiting; returns whether anything is ready."""
+        if self.inbox:
+            self._read_inbox()
+        recv, ready = self._inlet.recv, self._ready
+        for _ in range(READ_MESSAGES_MAX):
+            if ready and not read_ahead:
+                break
+            data = recv()
+            if data is None:
+                break
+            self._on_message(data)
+        if self._unsaid and not ready:
+            self.say()
+        return bool(ready)
+
+    def wait(self, timeout: float | None, now: float) -> None:
+        """Wait for work or the time to be up; what is unsaid is said first."""
+        if self._unsaid:
+            self.say()
+        self._inlet.wait(SIGNALS_S if timeout is None else min(timeout, SIGNALS_S))
+
+    def receive(self, now: float, deadline: float | None, *, as_events: bool = False) -> bool:
+        """Take in the next message, waiting a little for it: the quick way."""
+        soon = now + SOON_S
+        if self.inbox or not self._links or (deadline is not None and deadline < soon):
+            return False
+        if self._unsaid:
+            data = self._inlet.recv()
+            if data is None:
+                self.say()
+                data = self._inlet.recv_soon()
+        else:
+            data = self._inlet.recv_soon()
+        if data is None:
+            return False
+        self._on_message(data)
+        return True
+
+    @property
+    def timer_due(self) -> float:
+        """Nothing here waits for a clock."""
+        return NEVER
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """File descriptors for an event loop: data, wake-up."""
+        return self._inlet.fd, self._inlet.wakeup.fd
+
+    def clear_wakeup(self) -> None:
+        """The wake-up call was heard."""
+        self._inlet.wakeup.clear()
+
+    def take(self, *, as_events: bool) -> Batch | Loss | None:
+        """The next batch or loss, `None` if nothing is ready."""
+        left = length_hint(self.iterator)
+        if left:
+            return self.current if as_events else self._rest(left)
+        if self._auto and self.current is not None:
+            batch, self.current = self.current, None
+            self.ack_batch(batch)
+        if not self._ready:
+            return None
+        found = self._ready.popleft()
+        if isinstance(found, Loss):
+            self.losses.append(found)
+            self.counters["lost"] += found.count
+            return found
+        source = found.source
+        count = len(found)
+        source.delivered += count
+        if found.attempt != 1:
+            source.redelivered += found.came_again
+        # Decoded before it counts as handed over.
+        iterator = iter(found.events() if as_events else ())
+        self.current = found
+        self.iterator = iterator
+        return found
+
+    def _rest(self, left: int) -> Batch:
+        """What the consumer has yet to take of the batch it is in, as a batch of its own."""
+        batch = self.current
+        assert batch is not None
+        self.iterator = iter(())
+        self.current = None
+        whole = list(batch.indices)
+        places = whole[len(whole) - left :]
+        if self._auto:
+            self._ack_places(batch, whole[: len(whole) - left])
+        attempts = [batch.attempt_at(i) for i in places]
+        work = Work(batch.frame.data, places[0], places[-1] + 1, places, 0, attempts)
+        rest = WorkBatch(batch.frame, work, batch.source, self)
+        self.current = rest
+        return rest
+
+    def loss_is_next(self) -> bool:
+        """Whether a loss would be handed over next."""
+        return bool(self._ready) and isinstance(self._ready[0], Loss)
+
+    def _on_message(self, data: bytes) -> None:
+        try:
+            frame, work = decode_work(self.sub, data)
+        except ProtocolError as error:
+            log.debug("a bad work message was dropped: %s", error)
+            self.counters["bad_messages"] += 1
+            return
+        source = self._by_wire.get(frame.stream)
+        if source is None or source.epoch != frame.epoch:
+            self.counters["stray_work"] += 1  # of a publisher that does not count on us any more
+            return
+        self._ready.append(WorkBatch(frame, work, source, self))
+
+    def _read_inbox(self) -> None:
+        while self.inbox:
+            notice = self.inbox.popleft()
+            if isinstance(notice, Attached):
+                self._attach(notice)
+            elif isinstance(notice, Parted):
+                self._part(notice.link)
+            else:
+                for first, stop in notice.ranges:
+                    self._ready.append(
+                        Loss(notice.stream, notice.epoch, first, stop, notice.reason)
+                    )
+
+    def _attach(self, notice: Attached) -> None:
+        for name, epoch in notice.epochs.items():
+            source = self._offered.get(name)
+            if source is not None:
+                if source.epoch != epoch:
+                    self._drop_work(source)
+                source.epoch = epoch
+                source.joined = True
+                self._by_wire[source.wire_id] = source
+        known = self._addresses.get(id(notice.link))
+        if known != notice.address:
+            try:
+                if known is not None:
+                    self._inlet.disconnect(known)
+                    for source in list(self._by_wire.values()):
+                        if source.link is notice.link:
+                            self._drop_work(source)  # the publisher sends it again
+                self._inlet.connect(notice.address)
+            except ProtocolError as error:
+                self.counters["bad_messages"] += 1
+                log.warning("a publisher names an address that cannot be used: %s", error)
+                return
+        self._addresses[id(notice.link)] = notice.address
+        self._links[id(notice.link)] = notice.link
+
+    def _part(self, link: Any) -> None:
+        """Forget the work of a publisher that has given it to others."""
+        address = self._addresses.pop(id(link), None)
+        self._links.pop(id(link), None)
+        if address is not None:
+            self._inlet.disconnect(address)
+            self.counters["parted"] += 1
+        for source in list(self._by_wire.values()):
+            if source.link is link:
+                self._drop_work(source)
+                source.joined = False
+                del self._by_wire[source.wire_id]
+
+    def _drop_work(self, source: WorkSource) -> None:
+        self._ready = deque(
+            item for item in self._ready if isinstance(item, Loss) or item.source is not source
+        )
+        with self._settle_lock:
+            source.acks.clear()
+            source.ack_ranges, source.nacks, source.in_ranges = [], [], 0
+
+    # --- settling: any thread ---
+
+    def ack_batch(self, batch: WorkBatch) -> None:
+        """A whole batch is done."""
+        self.ack_ranges(batch.source, batch.ranges(), len(batch))
+
+    def ack_ranges(self, source: WorkSource, ranges: Iterable[AckRange], count: int) -> None:
+        """These events are done."""
+        with self._settle_lock:
+            source.ack_ranges += ranges
+            source.in_ranges += count
+            unsaid = source.in_ranges
+        if not self._unsaid or unsaid >= self.unsaid_max:
+            self.on_unsaid(unsaid)
+
+    def _ack_places(self, batch: WorkBatch, places: list[int]) -> None:
+        for index in places:
+            batch.ack_at(index)
+
+    def on_unsaid(self, count: int) -> None:
+        """There is something to say: now if it is much, else in a while."""
+        if count >= self.unsaid_max:
+            self.say()
+        elif not self._unsaid:
+            self._unsaid_since = time.monotonic()
+            self._unsaid = True
+            self._wake_io()  # which says it if nobody else does in time
+
+    def nack(self, batch: WorkBatch, index: int, delay_s: float, error: str) -> None:
+        """One event is to come again, for somebody: said at once."""
+        seq = batch.frame.first + index
+        refusal = Refusal(seq, batch.attempt_at(index), delay_s, error[:ERROR_CHARS_MAX])
+        with self._settle_lock:
+            batch.source.nacks.append(refusal)
+            self.counters["nacked"] += 1
+        self.say()
+
+    def say(self, *, closed: bool = False) -> None:
+        """Send what is unsaid to whom it concerns."""
+        with self._settle_lock:
+            self._unsaid = False
+            by_link: dict[int, tuple[Any, list[Settlement]]] = {}
+            if closed:
+                by_link = {key: (link, []) for key, link in self._links.items()}
+            for source in list(self._by_wire.values()):
+                settlement = settlement_of(source)
+                if settlement is not None:
+                    link, said = by_link.setdefault(id(source.link), (source.link, []))
+                    said.append(settlement)
+                if source.acks:  # came meanwhile, from another thread
+                    self._unsaid_since, self._unsaid = time.monotonic(), True
+            for link, said in by_link.values():
+                self._post(link, Settle(self.sub, said, closed))
+
+    # --- figures ---
+
+    def sources(self) -> list[WorkSource]:
+        """The streams that give work."""
+        return [source for source in list(self._by_wire.values()) if source.joined]
+
+    def close(self, *, leave: bool = True) -> None:
+        """Give back what was not looked at, say the rest, and close the socket."""
+        self.closed = True
+        self.wake()
+        with self.lock:
+            if self._inlet_closed:
+                return
+            self._inlet_closed = True
+            if leave:
+                self._leave()
+            self._inlet.close()
+
+    def _leave(self) -> None:
+        left = length_hint(self.iterator)
+        batch = self.current
+        self._read_inbox()
+        while (data := self._inlet.recv()) is not None:
+            self._on_message(data)
+        if batch is not None and left:
+            whole = list(batch.indices)
+            self._return(batch, whole[len(whole) - left :])
+            if self._auto:
+                self._ack_places(batch, whole[: len(whole) - left])
+        elif batch is not None and self._auto:
+            self.ack_batch(batch)
+        self.iterator = iter(())
+        for item in self._ready:
+            if isinstance(item, WorkBatch):
+                self._return(item, list(item.indices))
+        self._ready.clear()
+        self.say(closed=True)
+
+    def _return(self, batch: WorkBatch, places: list[int]) -> None:
+        first = batch.frame.first
+        pairs = [(first + i, batch.attempt_at(i)) for i in places]
+        batch.source.returned += ranges_of(pairs)

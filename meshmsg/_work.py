@@ -1,0 +1,176 @@
+"""Work as a member of a group has it: the streams it comes from, and batches to be settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from meshmsg._batch import Batch
+from meshmsg._codecs import Codec
+from meshmsg._control import ACK_RANGES_MAX, Refusal, Settlement, StreamInfo
+from meshmsg._frame import Frame
+from meshmsg._subframe import Work
+
+AckRange = tuple[int, int, int]
+
+
+class Settler(Protocol):
+    """Who hears what became of work: the member."""
+
+    unsaid_max: int
+
+    def on_unsaid(self, count: int) -> None:
+        """There is something to say."""
+
+    def ack_ranges(self, source: WorkSource, ranges: Iterable[AckRange], count: int) -> None:
+        """These events are done."""
+
+    def ack_batch(self, batch: WorkBatch) -> None:
+        """All of a batch is done."""
+
+    def nack(self, batch: WorkBatch, index: int, delay_s: float, error: str) -> None:
+        """One event is to come again."""
+
+
+class WorkSource:
+    """One stream that the member gets work from."""
+
+    __slots__ = (
+        "ack_ranges",
+        "acked",
+        "acks",
+        "codec",
+        "delivered",
+        "epoch",
+        "in_ranges",
+        "info",
+        "joined",
+        "link",
+        "nacks",
+        "redelivered",
+        "returned",
+        "wire_id",
+    )
+
+    def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
+        self.info = info
+        self.wire_id = wire_id
+        self.link = link
+        self.codec = codec
+        self.epoch = info.epoch
+        self.joined = False
+        self.delivered = self.redelivered = self.acked = 0
+        #: Not yet said: single events of attempt 1, ranges, refusals, returns.
+        self.acks: list[int] = []
+        self.ack_ranges: list[AckRange] = []
+        self.in_ranges = 0  #: events in them
+        self.nacks: list[Refusal] = []
+        self.returned: list[AckRange] = []
+
+
+class WorkBatch(Batch):
+    """Events for a member of a group; they are to be acknowledged."""
+
+    __slots__ = ("_acks", "_attempts", "_base", "attempt", "member", "source")
+
+    def __init__(self, frame: Frame, work: Work, source: WorkSource, member: Settler) -> None:
+        super().__init__(frame, source.info.name, source.codec, work.lo, work.hi, work.chosen)
+        self.source = source
+        self.member = member
+        self.attempt = work.attempt  #: of all its events, 0 if they differ
+        #: By place, where they differ.
+        self._attempts = (
+            None if work.attempts is None else dict(zip(self.indices, work.attempts, strict=True))
+        )
+        self._acks = source.acks
+        self._base = frame.first
+
+    def ack_at(self, index: int) -> None:
+        """The event at a place of the frame is done.  Paid once an event, by any thread."""
+        if self.attempt == 1:
+            acks = self._acks
+            acks.append(self._base + index)
+            count = len(acks)
+            if count == 1 or count >= self.member.unsaid_max:
+                self.member.on_unsaid(count)
+        else:
+            seq = self._base + index
+            self.member.ack_ranges(self.source, [(seq, seq + 1, self.attempt_at(index))], 1)
+
+    def attempt_at(self, index: int) -> int:
+        """The attempt of the event at a place of the frame."""
+        if self._attempts is None:
+            return self.attempt
+        return self._attempts[index]
+
+    @property
+    def came_again(self) -> int:
+        """How many of its events are not here for the first time."""
+        if self._attempts is None:
+            return 0 if self.attempt == 1 else len(self)
+        return sum(attempt > 1 for attempt in self._attempts.values())
+
+    def settle(self, index: int, error: BaseException | None) -> None:
+        """The end of `with event:`: done, or back."""
+        if error is None:
+            self.ack_at(index)
+        else:
+            self.member.nack(self, index, 0.0, _text(error))
+
+    def ranges(self) -> Iterator[AckRange]:
+        """All its events as numbers in a row with their attempt."""
+        first = self.frame.first
+        if self.keep is None and self._attempts is None:
+            yield first + self.lo, first + self.hi, self.attempt
+            return
+        yield from ranges_of([(first + i, self.attempt_at(i)) for i in self.indices])
+
+
+def settlement_of(source: WorkSource) -> Settlement | None:
+    """What there is to say of a stream; taken from it."""
+    count = len(source.acks)
+    acks, ranges = source.acks[:count], source.ack_ranges
+    del source.acks[:count]  # the list stays: other threads may be adding to it
+    if not (acks or ranges or source.nacks or source.returned):
+        return None
+    source.acked += count + source.in_ranges
+    source.in_ranges = 0
+    if acks:
+        acks.sort()
+        ranges = _join(acks) + ranges
+    said = Settlement(
+        source.info.name,
+        source.epoch,
+        ranges[:ACK_RANGES_MAX],
+        source.nacks[:ACK_RANGES_MAX],
+        source.returned[:ACK_RANGES_MAX],
+    )
+    source.ack_ranges = ranges[ACK_RANGES_MAX:]
+    source.nacks = source.nacks[ACK_RANGES_MAX:]
+    source.returned = source.returned[ACK_RANGES_MAX:]
+    return said
+
+
+def _join(seqs: list[int]) -> list[AckRange]:
+    """Sorted numbers of attempt 1 as ranges."""
+    if seqs[-1] - seqs[0] + 1 == len(seqs):
+        return [(seqs[0], seqs[-1] + 1, 1)]
+    return ranges_of([(seq, 1) for seq in seqs])
+
+
+def ranges_of(pairs: list[tuple[int, int]]) -> list[AckRange]:
+    """Rising numbers with their attempts as ranges of one attempt each."""
+    found: list[AckRange] = []
+    first, attempt = pairs[0]
+    stop = first + 1
+    for seq, its in pairs[1:]:
+        if seq != stop or its != attempt:
+            found.append((first, stop, attempt))
+            first, attempt = seq, its
+        stop = seq + 1
+    found.append((first, stop, attempt))
+    return found
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,53 @@
+"""The nouns of a work group: what its members agree on, and the history of what did not go well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meshmsg._frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """What all members of a group must agree on."""
+
+    order: str = "none"
+    max_attempts: int = 5
+    patterns: tuple[str, ...] = ("**",)
+
+    def difference(self, other: GroupPolicy) -> str:
+        """What another one has different, in words; empty if nothing."""
+        if self.order != other.order:
+            return f"order={other.order!r}, and the group has order={self.order!r}"
+        if self.max_attempts != other.max_attempts:
+            had = self.max_attempts
+            return f"max_attempts={other.max_attempts}, and the group has max_attempts={had}"
+        if sorted(self.patterns) != sorted(other.patterns):
+            ours, theirs = " ".join(self.patterns), " ".join(other.patterns)
+            return f"the topics {theirs}, and the group has {ours}"
+        return ""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """The history of an event that did not go well the first time."""
+
+    attempt: int = 1  #: the current one, or the next if it waits
+    members: list[str] = field(default_factory=list)
+    error: str = ""
+    reason: str = ""
+    last: int = -1  #: the member that had it last
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An event that failed too often."""
+
+    seq: int
+    frame: Frame
+    trouble: Trouble
+
+    @property
+    def index(self) -> int:
+        """Its place in the frame."""
+        return self.seq - self.frame.first

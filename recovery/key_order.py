@@ -1,0 +1,98 @@
+"""The order of keys in a work group: of each key one event is out, the others stand in line.
+
+A key is busy from the first of its events that was looked at until the last is settled.  Its head
+is out (with a member, or waiting to be tried again), or waits for credit at the key's member.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.rendezvous import Owners
+
+
+class _Line:
+    """The events of a busy key."""
+
+    __slots__ = ("head", "queue")
+
+    def __init__(self, head: int) -> None:
+        self.head = head
+        self.queue: deque[int] = deque()
+
+
+class KeyOrder:
+    """Keys that are busy, and who has them."""
+
+    def __init__(self, members: dict[int, GroupMember]) -> None:
+        self._members = members
+        self._lines: dict[str, _Line] = {}
+        self._key_of: dict[int, str] = {}
+        self._orphans: deque[str] = deque()
+        self._owners = Owners()
+        self.parked = 0  #: events that stand in line behind the head of their key
+
+    def __bool__(self) -> bool:
+        return bool(self._key_of)
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._key_of
+
+    @property
+    def waiting(self) -> int:
+        """Heads that wait for credit, or for a member at all."""
+        return len(self._orphans) + sum(len(m.waiting) for m in self._members.values())
+
+    def on_members_changed(self, left: Iterable[str] = ()) -> None:
+        """Heads that wait go to whom they belong now; those that are out move when settled."""
+        self._owners.set_members(self._members)
+        waiting = [*self._orphans, *left]
+        self._orphans.clear()
+        for member in self._members.values():
+            waiting += member.waiting
+            member.waiting.clear()
+        for key in waiting:
+            self._offer(key)
+
+    def add(self, key: str, seq: int) -> GroupMember | None:
+        """An event with a key; returns who is to have it, `None` if it stands in line."""
+        self._key_of[seq] = key
+        line = self._lines.get(key)
+        if line is not None:
+            line.queue.append(seq)
+            self.parked += 1
+            return None
+        self._lines[key] = _Line(seq)
+        return self._offer(key)
+
+    def again(self, seq: int) -> None:
+        """A head that was out is to go out once more."""
+        self._offer(self._key_of[seq])
+
+    def take(self, member: GroupMember) -> int:
+        """The next head that waits for a member's credit: it is out now."""
+        return self._lines[member.waiting.popleft()].head
+
+    def settle(self, seq: int) -> None:
+        """An event is done with: the next one of its key may go."""
+        key = self._key_of.pop(seq, None)
+        if key is None:
+            return
+        line = self._lines[key]
+        if line.queue:
+            line.head = line.queue.popleft()
+            self.parked -= 1
+            self._offer(key)
+        else:
+            del self._lines[key]
+
+    def _offer(self, key: str) -> GroupMember | None:
+        owner = self._owners.owner(key)
+        if owner is None:
+            self._orphans.append(key)
+            return None
+        member = self._members[owner]
+        member.waiting.append(key)
+        return member

@@ -1,0 +1,469 @@
+"""A work group on one stream: each event goes to one member, until it is settled.
+
+Events are dealt from the retransmit buffer by credit, in the order of the stream.  An event is
+settled when it was acknowledged, filtered, dead-lettered, or has fallen out of the buffer before
+anybody could have it; until then it is pending, or in flight to exactly one member under one
+attempt.  What a member gives back, holds for too long, or held when it was lost comes again, under
+the next attempt: an acknowledgement of an earlier one is stale and refused.
+
+With `order="key"` at most one event of a key is in flight, and the next one follows only when it is
+settled: to the member that has the key by then.  Other keys go on meanwhile.
+
+No I/O: frames come from the buffer, `dispatch` says what to send to whom.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from meshmsg._frame import KEYS, Frame
+from meshmsg._subframe import Work, flags_of
+from meshmsg._topics import TopicFilter
+from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy, Trouble
+from meshmsg.recovery.key_order import KeyOrder
+from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.parcels import Parcels
+from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+
+#: Events whose key is busy that are remembered, before the group waits for some of them.
+PARKED_MAX = 100_000
+ERROR_CHARS_MAX = 2000
+MEMBERS_NAMED_MAX = 100
+
+Range = tuple[int, int]
+AckRange = tuple[int, int, int]
+
+
+class WorkGroup:
+    """Assignment, credit, order and redelivery of one group on one stream."""
+
+    def __init__(
+        self,
+        name: str,
+        buffer: RetransmitBuffer,
+        start: int,
+        policy: GroupPolicy | None = None,
+        *,
+        takes_all: bool = False,
+    ) -> None:
+        self.name = name
+        self.start = start
+        self.cursor = start  #: events from here on have not been looked at
+        self.floor = start  #: all events before are settled
+        self.members: dict[int, GroupMember] = {}
+        self.filtered = self.acked = self.dead = 0
+        self.redelivered = self.stale = self.timed_out = self.nacked = self.returned_count = 0
+        self.lost: Counter[str] = Counter()
+        self.losses: list[tuple[int, int, str]] = []  #: not yet told to the members
+        self.dead_letters: list[DeadLetter] = []  #: not yet published
+        self.loss_reason = "overflow"
+        self.policy = GroupPolicy()
+        self._buffer = buffer
+        self._settled = RangeSet()
+        self._returned = RangeSet()
+        self._trouble: dict[int, Trouble] = {}
+        self._retries: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._due: deque[int] = deque()
+        self._keys = KeyOrder(self.members)
+        self._parcels = Parcels(buffer)
+        self._verdicts: dict[tuple[str, ...], str] = {}
+        self._shipments: list[tuple[int, Work]] = []
+        self._singles: dict[int, list[int]] = {}
+        self.set_policy(policy or GroupPolicy(), takes_all=takes_all)
+
+    def set_policy(self, policy: GroupPolicy, *, takes_all: bool) -> None:
+        """What its members want, as long as it has none; `takes_all` saves looking at topics."""
+        self.policy = policy
+        self._filter = TopicFilter(policy.patterns)
+        self._takes_all = takes_all
+        self._keyed = policy.order == "key"
+        self._verdicts.clear()
+
+    # --- members ---
+
+    def join(
+        self, number: int, label: str, prefetch: int, ack_timeout_s: float, *, now: float
+    ) -> None:
+        """A member comes; `dispatch` then gives it work."""
+        member = self.members.get(number)
+        if member is not None:
+            member.prefetch, member.ack_timeout_s = prefetch, ack_timeout_s
+            return
+        self.members[number] = GroupMember(number, label, prefetch, ack_timeout_s, now=now)
+        self._keys.on_members_changed()
+
+    def pause(self, number: int) -> None:
+        """A member gets nothing more, until it leaves or joins again."""
+        member = self.members.get(number)
+        if member is not None:
+            member.prefetch = 0
+
+    def leave(self, number: int, reason: str, *, now: float) -> int:
+        """A member is gone; what it holds comes again.  Returns how many events those are."""
+        member = self.members.pop(number, None)
+        if member is None:
+            return 0
+        held = list(member.holdings())
+        member.first_time.clear()
+        member.again.clear()
+        self._keys.on_members_changed(member.waiting)
+        for seq, _ in held:
+            self._fail(seq, member, reason, "", 0.0, now=now)
+        return len(held)
+
+    # --- what members say ---
+
+    def ack(self, number: int, ranges: Iterable[AckRange], *, now: float) -> int:
+        """Events that a member has done with; returns how many of them were stale."""
+        member = self.members.get(number)
+        stale = 0
+        for first, stop, attempt in ranges:
+            taken = 0
+            if member is not None:
+                for a, b in self._release(member, first, stop, attempt):
+                    self._settle(a, b)
+                    taken += b - a
+                    if attempt > 1:
+                        del self._trouble[a]
+            stale += max(0, stop - first) - taken
+            self.acked += taken
+            if member is not None and taken:
+                member.acked += taken
+                member.note_settled(taken, now=now)
+        self.stale += stale
+        self._advance()
+        return stale
+
+    def nack(
+        self, number: int, seq: int, attempt: int, delay_s: float, error: str, *, now: float
+    ) -> bool:
+        """An event did not go well: it comes again after the delay; `False` if that is stale."""
+        member = self.members.get(number)
+        if member is None or not self._release(member, seq, seq + 1, attempt):
+            self.stale += 1
+            return False
+        self.nacked += 1
+        member.note_settled(1, now=now)
+        self._fail(seq, member, "nack", error, delay_s, now=now)
+        return True
+
+    def give_back(self, number: int, ranges: Iterable[AckRange], *, now: float) -> None:
+        """A member returns what it has not looked at: it comes again, under the same attempt."""
+        member = self.members.get(number)
+        if member is None:
+            return
+        for first, stop, attempt in ranges:
+            for a, b in self._release(member, first, stop, attempt):
+                self.returned_count += b - a
+                for seq in range(a, b):
+                    if seq in self._keys:
+                        self._keys.again(seq)
+                    elif attempt > 1:
+                        self._due.append(seq)
+                    else:
+                        self._returned.add(seq, seq + 1)
+
+    def _release(self, member: GroupMember, first: int, stop: int, attempt: int) -> list[Range]:
+        """Take what a member holds of a range under that attempt away from it."""
+        if first >= stop:
+            return []
+        if attempt == 1:
+            pieces = member.first_time.overlap(first, stop)
+            for a, b in pieces:
+                member.first_time.remove(a, b)
+            return pieces
+        again = member.again
+        # Whichever is shorter: a range from the network may be as long as it likes.
+        inside: Iterable[int] = range(first, stop)
+        if stop - first > len(again):
+            inside = sorted(seq for seq in again if first <= seq < stop)
+        found = [seq for seq in inside if again.get(seq) == attempt]
+        for seq in found:
+            del again[seq]
+        return [(seq, seq + 1) for seq in found]
+
+    # --- time ---
+
+    def on_deadline(self, *, now: float) -> None:
+        """Take back what members hold for too long."""
+        for member in list(self.members.values()):
+            for seq in member.overdue(now=now):
+                if not self._release(member, seq, seq + 1, member.again.get(seq, 1)):
+                    continue  # of two leases, given back unopened in between
+                self.timed_out += 1
+                self._fail(seq, member, "timeout", "", 0.0, now=now)
+
+    def deadline(self) -> float:
+        """When `on_deadline` or `dispatch` has something to do."""
+        due = self._heap[0][0] if self._heap else NEVER
+        return min([due, *(member.deadline() for member in self.members.values())])
+
+    def _fail(
+        self, seq: int, member: GroupMember, reason: str, error: str, delay_s: float, *, now: float
+    ) -> None:
+        trouble = self._trouble.get(seq)
+        if trouble is None:
+            trouble = self._trouble[seq] = Trouble()
+        if len(trouble.members) < MEMBERS_NAMED_MAX:
+            trouble.members.append(member.label)
+        trouble.reason, trouble.last = reason, member.number
+        trouble.error = error[:ERROR_CHARS_MAX] or trouble.error
+        if trouble.attempt >= self.policy.max_attempts:
+            self._bury(seq, trouble)
+            return
+        trouble.attempt += 1
+        self._retries[seq] = now + delay_s
+        heappush(self._heap, (now + delay_s, seq))
+
+    def _bury(self, seq: int, trouble: Trouble) -> None:
+        del self._trouble[seq]
+        frame = self._parcels.frame(seq)
+        if frame is None:
+            self._lose(seq, seq + 1)
+        else:
+            self.dead += 1
+            self.dead_letters.append(DeadLetter(seq, frame, trouble))
+            self._settle(seq, seq + 1)
+        self._advance()
+
+    # --- settling ---
+
+    def _settle(self, first: int, stop: int) -> None:
+        self._settled.add(first, stop)
+        if self._keys:
+            for seq in range(first, stop):
+                self._keys.settle(seq)
+
+    def _lose(self, first: int, stop: int) -> None:
+        """Nobody can have these any more."""
+        self.lost[self.loss_reason] += stop - first
+        last = self.losses[-1] if self.losses else None
+        if last is not None and last[1] == first and last[2] == self.loss_reason:
+            self.losses[-1] = (last[0], stop, last[2])
+        else:
+            self.losses.append((first, stop, self.loss_reason))
+        self._settle(first, stop)
+
+    def _advance(self) -> None:
+        settled = self._settled
+        if settled and settled.bounds[0] <= self.floor:
+            self.floor = settled.pop_first()[1]
+
+    # --- assignment ---
+
+    def dispatch(self, sealed: int, *, now: float) -> list[tuple[int, Work]]:
+        """What to send to whom now; events before `sealed` are in the buffer, or gone."""
+        self._ripen(now)
+        if self.members:
+            self._send_due()
+            for member in self.members.values():
+                self._send_waiting_keys(member)
+            if self._returned:
+                self._send_returned(now)
+            if self.cursor < sealed:
+                self._send_fresh(sealed, now)
+            self._ship_singles(now)
+        elif self.cursor < sealed:
+            self._skip_gone(sealed)
+        self._advance()
+        shipments, self._shipments = self._shipments, []
+        return shipments
+
+    def _ripen(self, now: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            due, seq = heappop(heap)
+            if self._retries.get(seq) != due:
+                continue
+            del self._retries[seq]
+            if seq in self._keys:
+                self._keys.again(seq)
+            else:
+                self._due.append(seq)
+
+    def _send_due(self) -> None:
+        while self._due:
+            seq = self._due[0]
+            member = self._freest(self._trouble[seq].last)
+            if member is None:
+                return
+            self._due.popleft()
+            self._assign(member, seq)
+
+    def _send_waiting_keys(self, member: GroupMember) -> int:
+        """Heads of keys that wait for a member, as far as it has credit; returns how many."""
+        sent = 0
+        while member.waiting and member.free > 0:
+            self._assign(member, self._keys.take(member))
+            sent += 1
+        return sent
+
+    def _assign(self, member: GroupMember, seq: int) -> None:
+        """One event, under the attempt that is its turn."""
+        trouble = self._trouble.get(seq)
+        if self._parcels.frame(seq) is None:
+            self._trouble.pop(seq, None)
+            self._lose(seq, seq + 1)
+            return
+        if trouble is None:
+            member.first_time.add(seq, seq + 1)
+        else:
+            member.again[seq] = trouble.attempt
+            self.redelivered += 1
+        self._singles.setdefault(member.number, []).append(seq)
+
+    def _freest(self, avoid: int = -1) -> GroupMember | None:
+        """The member with most credit; whoever was served longest ago where several have it."""
+        best = None
+        for member in self.members.values():
+            if member.free > 0 and (best is None or _prefer(member, best, avoid)):
+                best = member
+        return best
+
+    def _send_returned(self, now: float) -> None:
+        for first, stop in list(self._returned):
+            at = self._send_range(first, stop, now)
+            self._returned.remove(first, at)
+            if at < stop:
+                return
+
+    def _send_fresh(self, sealed: int, now: float) -> None:
+        if not self._keyed and self._takes_all:
+            self.cursor = self._send_range(self.cursor, sealed, now)
+            return
+        for first, stop, data in self._buffer.held(self.cursor, sealed):
+            if first > self.cursor:
+                self._lose(self.cursor, first)
+                self.cursor = first
+            if self._takes_all and not flags_of(data) & KEYS:
+                at = self.cursor
+                self.cursor = self._send_range(at, stop, now, pending=sealed - at)
+                if self.cursor < stop:
+                    return
+                continue
+            frame = self._parcels.parsed(first, data)
+            verdict = self._judge(frame.topics)
+            at = self.cursor
+            if verdict == "none":
+                self.filtered += stop - at
+                self._settle(at, stop)
+                self.cursor = stop
+            elif verdict == "all" and (not self._keyed or frame.key_column is None):
+                self.cursor = self._send_range(at, stop, now, pending=sealed - at)
+            else:
+                self.cursor = self._scan(frame, at, stop)
+            if self.cursor < stop:
+                return
+        self._skip_gone(sealed)
+
+    def _skip_gone(self, sealed: int) -> None:
+        """What has fallen out of the buffer before anybody could have it."""
+        first = next(iter(self._buffer.held(self.cursor, sealed)), (sealed,))[0]
+        if first > self.cursor:
+            self._lose(self.cursor, first)
+            self.cursor = first
+
+    def _send_range(self, first: int, stop: int, now: float, pending: int = 0) -> int:
+        """Deal events in a row, a share to each member that has credit; returns where it ended."""
+        if self._singles:
+            self._ship_singles(now)  # which come before these
+        pending = max(pending, stop - first)
+        ready = sum(member.free > 0 for member in self.members.values())
+        share = -(-pending // max(1, ready))
+        while first < stop:
+            member = self._freest()
+            # Work in slivers costs each side as much as work in good pieces: wait for more credit.
+            if member is None or member.free < min(member.piece, pending):
+                return first
+            start, end, data = next(iter(self._buffer.held(first, stop)), (stop, stop, b""))
+            if start > first:
+                self._lose(first, min(start, stop))
+                first = min(start, stop)
+                continue
+            size = min(member.free, share, end - first, stop - first)
+            member.first_time.add(first, first + size)
+            work = self._parcels.in_a_row(start, end, data, first, first + size)
+            self._shipments.append((member.number, work))
+            member.lend(range(first, first + size), now=now)
+            first += size
+            pending -= size
+        return first
+
+    def _judge(self, topics: tuple[str, ...]) -> str:
+        """Whether the group takes `all`, `none` or `some` of a frame's topics."""
+        verdict = self._verdicts.get(topics)
+        if verdict is None:
+            chosen = {self._filter.matches(topic) for topic in topics}
+            verdict = "some" if len(chosen) > 1 else "all" if chosen.pop() else "none"
+            if len(self._verdicts) > 10_000:
+                self._verdicts.clear()
+            self._verdicts[topics] = verdict
+        return verdict
+
+    def _scan(self, frame: Frame, first: int, stop: int) -> int:
+        """Deal a frame's events one by one; returns where it ended."""
+        matches, base = self._filter.matches, frame.first
+        free = sum(max(0, member.free) for member in self.members.values())
+        for seq in range(first, stop):
+            if not matches(frame.topic_at(seq - base)):
+                self.filtered += 1
+                self._settle(seq, seq + 1)
+                continue
+            if free <= 0 or self._keys.parked >= PARKED_MAX:
+                return seq
+            name = frame.key_at(seq - base) if self._keyed else None
+            if name is None:
+                member = self._freest()
+                assert member is not None, "there is credit"
+                self._assign(member, seq)
+                free -= 1
+            else:
+                owner = self._keys.add(name, seq)
+                if owner is not None:
+                    free -= self._send_waiting_keys(owner)
+        return stop
+
+    # --- shipping ---
+
+    def _ship_singles(self, now: float) -> None:
+        singles, self._singles = self._singles, {}
+        for number, seqs in singles.items():
+            member = self.members[number]
+            seqs.sort()
+            for work in self._parcels.chosen(seqs, member.again):
+                self._shipments.append((number, work))
+            member.lend(seqs, [member.again.get(seq, 1) for seq in seqs], now=now)
+
+    # --- books ---
+
+    @property
+    def in_flight(self) -> int:
+        """Events that members hold."""
+        return sum(member.in_flight for member in self.members.values())
+
+    @property
+    def waiting(self) -> int:
+        """Events that were looked at, and that no member holds."""
+        retries = len(self._retries) + len(self._due)
+        return self._returned.count + retries + self._keys.parked + self._keys.waiting
+
+    def pending(self, next: int) -> int:
+        """Events that are neither settled nor held by a member; `next` is the stream's."""
+        return self.waiting + next - self.cursor
+
+    def retire(self, next: int, reason: str) -> None:
+        """The group is given up: what is not settled is lost."""
+        self.lost[reason] += self.pending(next) + self.in_flight
+
+
+def _prefer(member: GroupMember, best: GroupMember, avoid: int) -> bool:
+    if (member.number == avoid) != (best.number == avoid):
+        return best.number == avoid
+    if member.free != best.free:
+        return member.free > best.free
+    return member.served_at < best.served_at

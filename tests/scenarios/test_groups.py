@@ -1,0 +1,588 @@
+"""Work groups in one process: who gets what, acknowledgements, refusals, dead letters, overload."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from meshmsg import (
+    AsyncPeer,
+    ConfigError,
+    Peer,
+    PeerRefused,
+    PublishTimeout,
+    Stream,
+    Subscription,
+    Tuning,
+)
+from tests.remote import wait_until
+
+
+@contextmanager
+def mesh(members: int = 1, stream: dict[str, Any] | None = None, **options: Any) -> Iterator[Any]:
+    """A publisher of `jobs.**`, and members of group `workers` that are admitted."""
+    with ExitStack() as stack:
+        boss = stack.enter_context(Peer("boss", streams=[Stream("jobs.**", **(stream or {}))]))
+        subscriptions = []
+        for n in range(members):
+            peer = stack.enter_context(Peer(f"worker{n}", connect=boss.address))
+            events = peer.subscribe("jobs.**", group="workers", **options)
+            subscriptions.append(stack.enter_context(events))
+        if members:
+            boss.wait_for_subscribers("jobs.x", count=members, timeout=10)
+        yield boss, *subscriptions
+
+
+def group_of(boss: Peer, label: str = "jobs.**") -> dict[str, Any]:
+    return dict(boss.stats()["streams"][label]["groups"][0])
+
+
+def take(events: Subscription, count: int, timeout: float = 10.0) -> list[Any]:
+    found: list[Any] = []
+    deadline = time.monotonic() + timeout
+    while len(found) < count and time.monotonic() < deadline:
+        found += events.get_many(count - len(found), timeout=0.2)
+    assert len(found) == count, f"{len(found)} of {count} events: {events.stats()}"
+    return found
+
+
+# Who gets what -----------------------------------------------------------------------------------
+
+
+def test_groups_and_fan_out_each_get_every_event() -> None:
+    with (
+        mesh(members=2) as (boss, one, two),
+        Peer("other", connect=boss.address) as other,
+        other.subscribe("jobs.**", group="audit") as audit,
+        other.subscribe("jobs.**") as fan_out,
+    ):
+        boss.wait_for_subscribers("jobs.x", count=4, timeout=10)
+        boss.publish_many("jobs.x", range(100))
+        assert [event.data for event in take(fan_out, 100)] == list(range(100))
+        got = take(audit, 64)
+        audit.ack(got)
+        got += take(audit, 36)
+        assert sorted(event.data for event in got) == list(range(100))
+        shared = take(one, 50) + take(two, 50)
+        assert sorted(event.data for event in shared) == list(range(100))
+        assert {event.attempt for event in shared} == {1}
+        one.ack(shared)
+        audit.ack(*got[64:])
+        boss.flush(5)
+        assert boss.ledger().reconciles
+
+
+def test_positions_are_those_of_the_stream() -> None:
+    with mesh() as (boss, events):
+        for n in range(5):
+            position = boss.publish("jobs.x", n, key=f"k{n % 2}", headers={"n": n})
+            event = events.get(5)
+            assert event is not None
+            assert (event.position, event.data, event.key) == (position, n, f"k{n % 2}")
+            assert event.headers == {"n": n}
+            events.ack(event)
+
+
+def test_topics_that_the_group_does_not_take_are_filtered() -> None:
+    with (
+        Peer("boss", streams=[Stream("jobs.**")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("jobs.mine", "jobs.ours.*", group="workers") as events,
+    ):
+        boss.wait_for_subscribers("jobs.mine", timeout=10)
+        for n in range(30):
+            boss.publish(("jobs.mine", "jobs.theirs", "jobs.ours.x")[n % 3], n)
+        got = take(events, 20)
+        assert sorted(event.data for event in got) == [n for n in range(30) if n % 3 != 1]
+        events.ack(got)
+        boss.flush(5)
+        (row,) = (r for r in boss.ledger().rows if r.subscription == "group workers")
+        assert (row.published, row.delivered, row.filtered, row.in_flight) == (30, 20, 10, 0)
+
+
+def test_batches_are_acknowledged_as_a_whole() -> None:
+    with mesh(prefetch=1000) as (boss, events):
+        boss.publish_many("jobs.x", range(3000))
+        got: list[int] = []
+        for batch in events.batches(timeout=1):
+            got += batch.data
+            assert set(batch.attempts) == {1}
+            events.ack(batch)
+            if len(got) == 3000:
+                break
+        assert got == list(range(3000))
+        boss.flush(5)
+        assert group_of(boss)["acked"] == 3000
+
+
+def test_rest_of_a_batch_can_be_taken_as_a_batch() -> None:
+    with mesh() as (boss, events):
+        boss.publish_many("jobs.x", range(10))
+        first = events.get(5)
+        assert first is not None
+        events.ack(first)
+        rest = next(events.batches(timeout=5))
+        assert [first.data, *rest.data] == list(range(10))
+        events.ack(rest)
+        boss.flush(5)
+
+
+def test_auto_ack_settles_what_was_handed_over() -> None:
+    with mesh(auto_ack=True) as (boss, events):
+        boss.publish_many("jobs.x", range(100))
+        take(events, 100)
+        assert events.get(timeout=0.01) is None  # asking for the next one acknowledges
+        boss.flush(5)
+        assert group_of(boss)["acked"] == 100
+
+
+def test_async_members_share_the_work() -> None:
+    async def run() -> None:
+        async with (
+            AsyncPeer("boss", streams=[Stream("jobs.**")]) as boss,
+            AsyncPeer("one", connect=boss.address) as one,
+            AsyncPeer("two", connect=boss.address) as two,
+            one.subscribe("jobs.**", group="workers") as a,
+            two.subscribe("jobs.**", group="workers") as b,
+        ):
+            await boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            got: list[int] = []
+
+            async def work(events: Any) -> None:
+                async for event in events:
+                    with event:
+                        got.append(event.data)
+                    if len(got) == 500:
+                        a.close()
+                        b.close()
+
+            jobs = asyncio.gather(work(a), work(b))
+            await boss.publish_many("jobs.x", range(500), keys=[str(n % 7) for n in range(500)])
+            await asyncio.wait_for(jobs, 20)
+            assert sorted(got) == list(range(500))
+
+    asyncio.run(run())
+
+
+# Acknowledgements --------------------------------------------------------------------------------
+
+
+def test_with_event_acks_on_success_and_nacks_on_an_exception() -> None:
+    with mesh(max_attempts=3) as (boss, events):
+        boss.publish("jobs.x", 1)
+        event = events.get(5)
+        assert event is not None
+        with pytest.raises(KeyError), event:
+            raise KeyError("gone")
+        again = events.get(5)
+        assert again is not None
+        assert (again.position, again.attempt) == (event.position, 2)
+        with again as same:
+            assert same is again
+        boss.flush(5)
+        stats = group_of(boss)
+        assert (stats["acked"], stats["nacked"], stats["redelivered"]) == (1, 1, 1)
+
+
+def test_nack_waits_for_its_delay_and_may_go_elsewhere() -> None:
+    with mesh(members=2) as (boss, one, two):
+        boss.publish("jobs.x", "job")
+        first = one.get(0.5)
+        holder, other = (one, two) if first is not None else (two, one)
+        first = first or two.get(5)
+        assert first is not None
+        nacked = time.monotonic()
+        holder.nack(first, delay="300ms", error="not now")
+        second = other.get(5)
+        assert second is not None, "the other member gets it"
+        assert 0.3 <= time.monotonic() - nacked < 3
+        assert second.attempt == 2
+        other.ack(second)
+        boss.flush(5)
+
+
+def test_late_ack_is_stale_refused_and_counted() -> None:
+    with mesh(members=2, ack_timeout=1.0) as (boss, one, two):
+        boss.publish("jobs.x", "job")
+        first = one.get(0.2)
+        holder, other = (one, two) if first is not None else (two, one)
+        first = first or two.get(5)
+        assert first is not None
+        second = other.get(5)
+        assert second is not None
+        assert second.attempt == 2
+        holder.ack(first)  # too late
+        wait_until(lambda: group_of(boss)["stale_acks"] == 1)
+        assert group_of(boss)["acked"] == 0
+        other.ack(second)
+        boss.flush(5)
+        stats = group_of(boss)
+        assert (stats["acked"], stats["timed_out"], stats["stale_acks"]) == (1, 1, 1)
+
+
+def test_double_ack_counts_once() -> None:
+    with mesh() as (boss, events):
+        boss.publish("jobs.x", 1)
+        event = events.get(5)
+        assert event is not None
+        events.ack(event, event)
+        events.ack([event])
+        boss.flush(5)
+        wait_until(lambda: group_of(boss)["stale_acks"] == 2)
+        assert group_of(boss)["acked"] == 1
+
+
+def test_acks_of_a_busy_member_are_not_held_back() -> None:
+    with mesh() as (boss, events):
+        boss.publish_many("jobs.x", range(10))
+        event = events.get(5)
+        assert event is not None
+        events.ack(event)  # and nothing more is asked for
+        wait_until(lambda: group_of(boss)["acked"] == 1, timeout=2)
+        events.ack(take(events, 9))
+
+
+def test_threads_may_share_a_member() -> None:
+    with mesh(prefetch=50) as (boss, events):
+        got: list[int] = []
+
+        def work() -> None:
+            for event in events:
+                got.append(event.data)
+                events.ack(event)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for n in range(2000):
+            boss.publish("jobs.x", n)
+        boss.flush(20)
+        events.close()
+        for thread in threads:
+            thread.join(10)
+        assert sorted(got) == list(range(2000))
+        assert group_of(boss)["acked"] == 2000
+
+
+def test_outside_of_groups_there_is_nothing_to_acknowledge() -> None:
+    with (
+        Peer("boss") as boss,
+        Peer("reader", connect=boss.address) as reader,
+        reader.subscribe("**") as events,
+    ):
+        boss.wait_for_subscribers("x", timeout=10)
+        boss.publish_many("x", [1, 2])
+        event = events.get(5)
+        assert event is not None
+        assert event.attempt == 1
+        for wrong in (
+            lambda: events.ack(event),
+            lambda: events.nack(event),
+            lambda: events.ack(event._batch),
+            lambda: event.__enter__().__exit__(None, None, None),
+        ):
+            with pytest.raises(ConfigError, match="group"):
+                wrong()
+        with pytest.raises(KeyError), event:
+            raise KeyError
+
+
+# Leaving -----------------------------------------------------------------------------------------
+
+
+def test_member_that_leaves_gives_unopened_work_back() -> None:
+    with mesh(prefetch=100) as (boss, events):
+        boss.publish_many("jobs.x", range(50))
+        got = take(events, 10)
+        events.ack(got[:8])
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers", prefetch=100) as others,
+        ):
+            boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            events.close()
+            rest = take(others, 42)
+            attempts = {event.data: event.attempt for event in rest}
+            assert attempts == {n: 2 if n in (8, 9) else 1 for n in range(8, 50)}
+            others.ack(rest)
+            boss.flush(5)
+        stats = group_of(boss)
+        assert (stats["returned"], stats["redelivered"]) == (40, 2)
+
+
+def test_group_without_members_keeps_its_place() -> None:
+    with mesh() as (boss, events):
+        boss.publish_many("jobs.x", range(5))
+        events.ack(take(events, 5))
+        boss.flush(5)
+        events.close()
+        wait_until(lambda: not group_of(boss)["members"])
+        boss.publish_many("jobs.x", range(5, 10))
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers") as others,
+        ):
+            got = take(others, 5)
+            assert [event.data for event in got] == [5, 6, 7, 8, 9]
+            others.ack(got)
+            boss.flush(5)
+
+
+def test_group_is_given_up_after_a_time() -> None:
+    with mesh(stream={"group_keep": "100ms"}) as (boss, events):
+        events.close()
+        wait_until(lambda: boss.stats()["streams"]["jobs.**"]["groups"] == [])
+        boss.publish_many("jobs.x", range(5))
+        (row,) = (r for r in boss.ledger().rows if r.subscription == "group workers")
+        assert row.state == "expired"
+        assert row.reconciles
+        boss.flush(1)
+
+
+def test_declared_group_keeps_events_from_the_first_on() -> None:
+    with (
+        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+    ):
+        boss.publish_many("jobs.x", range(20))
+        with worker.subscribe("jobs.**", group="workers") as events:
+            got = take(events, 20)
+            assert [event.data for event in got] == list(range(20))
+            events.ack(got)
+            boss.flush(5)
+
+
+# Refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "words"),
+    [
+        ("jobs.**", {"order": "none"}, "order='none', and the group has order='key'"),
+        ("jobs.**", {"max_attempts": 7}, "max_attempts=7, and the group has max_attempts=5"),
+        ("jobs.x", {}, r"the topics jobs\.x, and the group has jobs\.\*\*"),
+    ],
+)
+def test_member_that_disagrees_is_refused(topics: str, options: dict[str, Any], words: str) -> None:
+    with (
+        mesh() as (boss, events),
+        Peer("late", connect=boss.address) as late,
+        late.subscribe(topics, group="workers", **options) as refused,
+    ):
+        with pytest.raises(PeerRefused, match=words):
+            refused.get(timeout=10)
+        boss.publish("jobs.x", 1)
+        events.ack(take(events, 1))
+        boss.flush(5)
+
+
+def test_when_all_have_left_others_may_agree_anew() -> None:
+    with mesh(order="none") as (boss, events):
+        events.close()
+        wait_until(lambda: not group_of(boss)["members"])
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers", order="key") as others,
+        ):
+            boss.wait_for_subscribers("jobs.x", count=1, timeout=10)
+            boss.publish("jobs.x", 1, key="k")
+            others.ack(take(others, 1))
+            boss.flush(5)
+            assert group_of(boss)["order"] == "key"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"group": "a b"}, "group"),
+        ({"group": "a*"}, "group"),
+        ({"group": ""}, "group"),
+        ({"group": "g", "prefetch": 0}, "prefetch"),
+        ({"group": "g", "prefetch": True}, "prefetch"),
+        ({"group": "g", "max_attempts": 0}, "max_attempts"),
+        ({"group": "g", "ack_timeout": 0}, "ack_timeout"),
+        ({"group": "g", "ack_timeout": "soon"}, "ack_timeout"),
+        ({"group": "g", "order": "keys"}, "order"),
+        ({"prefetch": 5}, "group"),
+        ({"auto_ack": True}, "group"),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(options: dict[str, Any], field: str) -> None:
+    with Peer("peer") as peer, pytest.raises(ConfigError) as caught:
+        peer.subscribe("jobs.**", **options)
+    assert caught.value.field == field
+
+
+# Dead letters ------------------------------------------------------------------------------------
+
+
+def test_poison_goes_to_the_dead_letters_with_its_history() -> None:
+    with mesh(members=2, max_attempts=3) as (boss, *workers):
+        position = boss.publish("jobs.x", {"bad": True}, key="k", headers={"trace": "t1"})
+        boss.publish("jobs.x", "good", key="k")
+        good: list[Any] = []
+        deadline = time.monotonic() + 20
+        while not good and time.monotonic() < deadline:
+            for events in workers:
+                event = events.get(0.02)
+                if event is None:
+                    continue
+                if event.data == "good":
+                    good.append(event)
+                    events.ack(event)
+                else:
+                    events.nack(event, error=f"attempt {event.attempt} failed")
+        assert good, "the event behind the poison is handled"
+        boss.flush(5)
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "meshmsg", "sub", "dead.workers", "--start", "earliest"),
+                *("--connect", boss.address, "--count", "1", "--timeout", "10s", "--json"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        letter = json.loads(done.stdout)
+        assert letter["topic"] == "dead.workers"
+        assert letter["data"] == {"bad": True}
+        assert letter["key"] == "k"
+        headers = letter["headers"]
+        assert headers["trace"] == "t1"
+        assert headers["dead.attempts"] == 3
+        assert len(headers["dead.members"]) == 3
+        assert headers["dead.error"] == "attempt 3 failed"
+        assert headers["dead.topic"] == "jobs.x"
+        assert headers["dead.seq"] == position.seq
+        (row,) = (r for r in boss.ledger().rows if r.subscription == "group workers")
+        assert (row.delivered, row.dead, row.in_flight, row.reconciles) == (1, 1, 0, True)
+
+
+def test_group_on_everything_does_not_eat_its_own_dead_letters() -> None:
+    with (
+        Peer("boss") as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("**", group="workers", max_attempts=1) as events,
+        worker.subscribe("dead.*", group="undertakers") as letters,
+    ):
+        boss.publish("jobs.x", 0)  # declares the stream
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        wait_until(lambda: letters.stats()["sources"])
+        boss.publish("jobs.x", 1)
+        event = next(e for e in iter(lambda: events.get(5), None) if e.data in (0, 1))
+        events.nack(event)
+        letter = letters.get(5)
+        assert letter is not None
+        assert letter.headers["dead.attempts"] == 1
+        letters.ack(letter)
+        for other in iter(lambda: events.get(0.2), None):
+            assert other.topic == "jobs.x"
+            events.ack(other)
+
+
+# Overload ----------------------------------------------------------------------------------------
+
+
+def test_block_waits_for_a_group_that_has_no_credit() -> None:
+    stream = {"overflow": "block", "window_bytes": "64KiB"}
+    with mesh(stream=stream, prefetch=2) as (boss, events):
+        with pytest.raises(PublishTimeout, match="group workers"):
+            boss.publish_many("jobs.x", [bytes(1000)] * 1000, timeout=0.2)
+        published = boss.stats()["streams"]["jobs.**"]["published"]
+        got = 0
+        while got < published:
+            got += len(found := events.get_many(10, timeout=5))
+            events.ack(found)
+        boss.publish("jobs.x", b"on it goes", timeout=5)
+        events.ack(take(events, 1))
+        boss.flush(5)
+        assert boss.ledger().lost == 0
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest"])
+def test_dropped_events_of_a_group_are_counted_and_told(overflow: str) -> None:
+    stream = {"overflow": overflow, "buffer_bytes": "64KiB", "groups": "workers"}
+    with (
+        Peer(
+            "boss", streams=[Stream("jobs.**", **stream)], tuning=Tuning(frame_bytes=8192)
+        ) as boss,
+        Peer("worker", connect=boss.address) as worker,
+    ):
+        for n in range(1000):
+            boss.publish("jobs.x", n.to_bytes(2, "little") * 500)
+        boss.flush(0.1)
+        with worker.subscribe("jobs.**", group="workers") as events:
+            got = 0
+            while found := events.get_many(64, timeout=1):
+                got += len(found)
+                events.ack(found)
+            assert 0 < got < 1000
+            wait_until(lambda: group_of(boss)["acked"] == got)
+            (row,) = (r for r in boss.ledger().rows if r.subscription == "group workers")
+            assert row.reconciles
+            assert row.lost == {"overflow": 1000 - got}
+            assert row.in_flight == 0
+
+
+# Balance -----------------------------------------------------------------------------------------
+
+
+def test_slow_worker_gets_less_and_all_are_busy_to_the_end() -> None:
+    jobs, pauses = 600, [0.004, 0.004, 0.004, 0.04]
+    with mesh(members=4, prefetch=4) as (boss, *workers):
+        spent: list[list[float]] = [[] for _ in workers]
+
+        def work(n: int) -> None:
+            for event in workers[n]:
+                begun = time.monotonic()
+                time.sleep(pauses[n])
+                workers[n].ack(event)
+                spent[n].append(time.monotonic() - begun)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        begun = time.monotonic()
+        boss.publish_many("jobs.x", range(jobs))
+        for thread in threads:
+            thread.start()
+        boss.flush(30)
+        took = time.monotonic() - begun
+        for events in workers:
+            events.close()
+        for thread in threads:
+            thread.join(10)
+    ideal = jobs / sum(len(times) / sum(times) for times in spent)
+    assert took < 1.3 * ideal, f"{took:.2f} s, and {ideal:.2f} s would be ideal"
+    assert len(spent[3]) < jobs / 15
+    assert sum(map(len, spent)) == jobs
+
+
+def test_fan_in_of_many_publishers_to_one_worker() -> None:
+    with ExitStack() as stack:
+        worker = stack.enter_context(Peer("worker"))
+        events = stack.enter_context(worker.subscribe("jobs.**", group="workers"))
+        bosses = []
+        for n in range(6):
+            streams = [Stream("jobs.**", groups="workers")]
+            boss = Peer(f"boss{n}", streams=streams, connect=worker.address)
+            bosses.append(stack.enter_context(boss))
+        for n, boss in enumerate(bosses):
+            boss.publish_many("jobs.x", range(n * 500, n * 500 + 500))
+        got: list[int] = []
+        while len(got) < 3000:
+            found = events.get_many(100, timeout=10)
+            assert found, f"{len(got)} of 3000"
+            got += [event.data for event in found]
+            events.ack(found)
+        assert sorted(got) == list(range(3000))
+        for boss in bosses:
+            boss.flush(5)

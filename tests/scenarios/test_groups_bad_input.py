@@ -1,0 +1,165 @@
+"""What strangers say to the groups of a publisher is counted and dropped; the work goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import zmq
+
+from meshmsg import Peer, Stream
+from meshmsg import _control as c
+from tests.remote import wait_until
+
+
+class Stranger:
+    """A control connection of its own, which has said hello."""
+
+    def __init__(self, address: str) -> None:
+        self._context: Any = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        self._socket.connect(address)
+        self.say(c.Hello("stranger", 99, "default"))
+        assert isinstance(self.hear(), c.Welcome)
+
+    def say(self, message: c.Message) -> None:
+        self._socket.send(c.encode_message(message))
+
+    def hear(self) -> c.Message:
+        return c.decode_message(self._socket.recv_multipart()[0])
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+@contextmanager
+def scene() -> Iterator[tuple[Peer, Any, Stranger]]:
+    """A publisher, an honest member, and a stranger."""
+    with (
+        Peer("boss", streams=[Stream("jobs.**")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("jobs.**", group="workers") as events,
+    ):
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        stranger = Stranger(boss.address)
+        try:
+            yield boss, events, stranger
+            boss.publish("jobs.x", "as ever")
+            event = events.get(10)
+            assert event is not None
+            assert event.data == "as ever"
+            events.ack(event)
+            boss.flush(10)
+            assert boss.stats()["counters"].get("io_errors", 0) == 0
+        finally:
+            stranger.close()
+
+
+def join(**changes: Any) -> c.Join:
+    starts = [c.Start("boss/jobs.**", "live")]
+    fields = {"sub": 7, "group": "workers", "patterns": ["jobs.**"], "starts": starts}
+    fields |= {"prefetch": 64, "ack_timeout_s": 30.0, "max_attempts": 5, "order": "key"}
+    return c.Join(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group": "a b"},
+        {"group": "a.*"},
+        {"group": ""},
+        {"group": "x" * 1000},
+        {"order": "none"},
+        {"max_attempts": 6},
+        {"patterns": ["**"]},
+    ],
+)
+def test_join_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    with scene() as (boss, _, stranger):
+        stranger.say(join(**changes))
+        answer = stranger.hear()
+        assert isinstance(answer, c.Unjoined)
+        assert answer.refused
+        assert answer.reason
+        assert boss.stats()["counters"]["members_refused"] == 1
+
+
+@pytest.mark.parametrize("patterns", [[], ["a..b"], ["*a"]])
+def test_patterns_that_are_none_are_refused(patterns: list[str]) -> None:
+    with scene() as (_, _, stranger):
+        stranger.say(join(group="others", patterns=patterns))
+        answer = stranger.hear()
+        assert isinstance(answer, c.Unjoined)
+        assert answer.refused
+
+
+def test_join_to_streams_that_do_not_exist_is_harmless() -> None:
+    with scene() as (_, _, stranger):
+        stranger.say(join(starts=[c.Start("nobody/x", "live"), c.Start("", "origin")]))
+        answer = stranger.hear()
+        assert isinstance(answer, c.Joined)
+        assert answer.streams == []
+
+
+def test_member_that_never_fetches_its_work_gets_none() -> None:
+    with scene() as (boss, events, stranger):
+        stranger.say(join())
+        assert isinstance(stranger.hear(), c.Joined)
+        boss.publish_many("jobs.x", [1, 2])
+        for wanted in (1, 2):
+            event = events.get(10)
+            assert event is not None
+            assert event.data == wanted
+            events.ack(event)
+        assert len(boss.stats()["streams"]["jobs.**"]["groups"][0]["members"]) == 1
+
+
+def test_group_that_nobody_came_for_holds_nobody_up() -> None:
+    with scene() as (boss, _, stranger):
+        stranger.say(join(group="others"))
+        assert isinstance(stranger.hear(), c.Joined)
+        stranger.say(c.Settle(7, [], closed=True))
+        wait_until(lambda: len(boss.stats()["streams"]["jobs.**"]["groups"]) == 1)
+
+
+def test_acks_of_strangers_and_nonsense_are_refused_and_counted() -> None:
+    with scene() as (boss, events, stranger):
+        epoch = boss.publish("jobs.x", 1).epoch
+        stranger.say(
+            c.Settle(7, [c.Settlement("boss/jobs.**", epoch, acks=[(0, 1, 1)])])
+        )  # it is no member
+        answer = stranger.hear()
+        assert isinstance(answer, c.Unjoined)
+        assert not answer.refused
+        stranger.say(join(group="others"))
+        assert isinstance(stranger.hear(), c.Joined)
+        nonsense = [
+            c.Settlement("boss/jobs.**", epoch, acks=[(5, 2, 1), (0, 1 << 62, 1), (0, 9, 77)]),
+            c.Settlement("boss/jobs.**", epoch, nacks=[c.Refusal(0, 0), c.Refusal(1 << 62, 5)]),
+            c.Settlement("boss/jobs.**", epoch, returned=[(9, 3, 1), (0, 1 << 62, 2)]),
+            c.Settlement("boss/jobs.**", epoch + 1, acks=[(0, 1, 1)]),
+            c.Settlement("nobody/x", 1, acks=[(0, 1, 1)]),
+        ]
+        stranger.say(c.Settle(7, nonsense))
+        wait_until(lambda: boss.stats()["counters"].get("strange_settlements") == 2)
+        assert boss.stats()["counters"]["stale_acks"] > 0
+        event = events.get(10)
+        assert event is not None
+        events.ack(event)
+        stranger.say(c.Settle(7, [], closed=True))
+
+
+def test_another_peer_cannot_speak_for_a_member() -> None:
+    with scene() as (boss, events, stranger):
+        position = boss.publish("jobs.x", 1)
+        event = events.get(10)
+        assert event is not None
+        sub = events._intake.sub
+        acks = [(position.seq, position.seq + 1, 1)]
+        stranger.say(c.Settle(sub, [c.Settlement("boss/jobs.**", position.epoch, acks=acks)]))
+        assert isinstance(stranger.hear(), c.Unjoined)
+        assert boss.stats()["streams"]["jobs.**"]["groups"][0]["acked"] == 0
+        events.ack(event)

@@ -1,0 +1,299 @@
+"""Work groups in processes of their own: workers killed, frozen, restarted, under load.
+
+Every worker writes what it handles to a file, one line an event, before it acknowledges it: what
+is in the files has happened, whatever became of the process.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from meshmsg import Peer, Stream
+from tests.remote import RemotePeer, wait_until
+
+WORKER = """
+import os, threading
+journal = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+def work():
+    with peer.subscribe("jobs.**", group="workers", **options) as events:
+        for event in events:
+            line = f"{time.monotonic_ns()} {event.position.stream} {event.seq} {event.attempt}"
+            line += f" {event.key} {event.data}\\n"
+            os.write(journal, line.encode())
+            if pause: time.sleep(pause)
+            events.ack(event)
+threading.Thread(target=work, daemon=True).start()
+"""
+
+
+class Line(NamedTuple):
+    """One event that a worker had in hand."""
+
+    at_ns: int
+    stream: str
+    seq: int
+    attempt: int
+    key: str
+    data: str
+
+
+class Crew:
+    """Workers in processes of their own, and their journals."""
+
+    def __init__(self, folder: Path, addresses: list[str], pause: float, **options: Any) -> None:
+        self._folder = folder
+        self._addresses = addresses
+        self._pause = pause
+        self._options = options
+        self._made = 0
+        self.workers: list[RemotePeer] = []
+
+    def start(self, count: int = 1) -> RemotePeer:
+        for _ in range(count):
+            self._made += 1
+            worker = RemotePeer(f"worker{self._made}", connect=self._addresses)
+            path = str(self._folder / f"{self._made}.journal")
+            worker.run(WORKER, path=path, options=self._options, pause=self._pause)
+            self.workers.append(worker)
+        return self.workers[-1]
+
+    def kill_one(self, rng: random.Random) -> None:
+        worker = self.workers.pop(rng.randrange(len(self.workers)))
+        worker.kill()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    def lines(self) -> list[Line]:
+        found = []
+        for path in sorted(self._folder.glob("*.journal")):
+            for text in path.read_text().splitlines():
+                at_ns, stream, seq, attempt, key, data = text.split(" ", 5)
+                found.append(Line(int(at_ns), stream, int(seq), int(attempt), key, data))
+        return sorted(found)
+
+
+@pytest.fixture
+def hire(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
+    with ExitStack() as stack:
+
+        def make(*addresses: str, pause: float = 0.0, **options: Any) -> Crew:
+            crew = Crew(tmp_path, list(addresses), pause, **options)
+            stack.callback(crew.close)
+            return crew
+
+        yield make
+
+
+def group_of(boss: Peer | RemotePeer) -> dict[str, Any]:
+    if isinstance(boss, RemotePeer):
+        return dict(boss.eval("peer.stats()['streams']['jobs.**']['groups'][0]"))
+    return dict(boss.stats()["streams"]["jobs.**"]["groups"][0])
+
+
+def check_handled(lines: list[Line], streams: list[str], count: int) -> None:
+    """Every job was handled, and whatever came again said so."""
+    times: Counter[tuple[str, int]] = Counter()
+    attempts: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for line in lines:
+        job = (line.stream, line.seq)
+        times[job] += 1
+        assert line.attempt not in attempts[job], f"{job} twice under one attempt"
+        attempts[job].add(line.attempt)
+    for stream in streams:
+        handled = {seq for name, seq in times if name == stream}
+        assert handled == set(range(count)), f"{count - len(handled)} jobs of {stream} forgotten"
+
+
+def check_order(lines: list[Line]) -> None:
+    """Events of a key were in hand one after the other, in the order of the stream."""
+    last: dict[tuple[str, str], int] = {}
+    for line in lines:
+        if line.key != "None":
+            key = (line.stream, line.key)
+            assert line.seq >= last.get(key, -1), f"{line} after {last[key]}"
+            last[key] = line.seq
+
+
+@pytest.mark.parametrize(
+    ("jobs", "kills"),
+    [
+        pytest.param(5_000, 2, id="short"),
+        pytest.param(100_000, 20, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
+def test_killed_workers_lose_no_job(
+    jobs: int, kills: int, hire: Callable[..., Crew], ledger: Any
+) -> None:
+    """Two publishers, workers killed at random; keys on half of the jobs.
+
+    The long form is the real one: 200,000 jobs over 8 workers.
+    """
+    rng = random.Random(jobs)
+    stream = {"topics": "jobs.**", "overflow": "block", "groups": ["workers"]}
+    with (
+        RemotePeer("boss0", streams=[stream]) as one,
+        RemotePeer("boss1", streams=[stream]) as two,
+    ):
+        crew = hire(one.address, two.address, prefetch=200, max_attempts=1000, order="key")
+        crew.start(8 if kills > 2 else 4)
+        for boss in (one, two):
+            boss.send(
+                "for n in range(jobs // 100):\n"
+                "    keys = [f'k{n % 97}' if n % 2 else None for n in range(100)]\n"
+                "    peer.publish_many('jobs.x', range(n * 100, n * 100 + 100), keys=keys)",
+                jobs=jobs,
+            )
+        step = jobs * 2 / (kills + 1)
+        for n in range(kills):
+            wait_until(lambda n=n: len_of(crew) >= step * (n + 0.5), 300)
+            crew.kill_one(rng)
+            crew.start()
+        for boss in (one, two):
+            boss.answer(300)
+            boss.run("peer.flush(300)", timeout=320)
+        rows = ledger(one.address, two.address)
+        groups = [row for row in rows if row["subscription"] == "group workers"]
+        assert [row["delivered"] for row in groups] == [jobs, jobs]
+        assert all(row["dead"] == 0 and row["in_flight"] == 0 for row in groups)
+        assert group_of(one)["timed_out"] + group_of(two)["timed_out"] == 0
+        redelivered = group_of(one)["redelivered"] + group_of(two)["redelivered"]
+        lines = crew.lines()
+        check_handled(lines, ["boss0/jobs.**", "boss1/jobs.**"], jobs)
+        check_order(lines)
+        assert len(lines) - 2 * jobs <= redelivered
+        assert redelivered >= sum(line.attempt > 1 for line in lines) > 0
+
+
+def len_of(crew: Crew) -> int:
+    """Lines in the journals, without reading them for their content."""
+    return sum(path.read_bytes().count(b"\n") for path in crew._folder.glob("*.journal"))
+
+
+def test_closed_connection_is_noticed_at_once(hire: Callable[..., Crew]) -> None:
+    with (
+        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        Peer("spare", connect=boss.address) as spare,
+    ):
+        crew = hire(boss.address, pause=600.0)
+        worker = crew.start()
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.publish("jobs.x", "job")
+        wait_until(lambda: crew.lines())
+        with spare.subscribe("jobs.**", group="workers") as events:
+            boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            worker.kill()
+            killed = time.monotonic()
+            event = events.get(10)
+            took = time.monotonic() - killed
+            assert event is not None
+            assert event.attempt == 2
+            assert took < 1.0, f"noticed after {took:.2f} s"
+            events.ack(event)
+            boss.flush(5)
+
+
+def test_frozen_worker_is_replaced_and_comes_back(hire: Callable[..., Crew]) -> None:
+    with (
+        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        Peer("spare", connect=boss.address) as spare,
+    ):
+        crew = hire(boss.address, pause=0.2)
+        worker = crew.start()
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.publish_many("jobs.x", range(4))
+        wait_until(lambda: crew.lines())
+        worker.stop()
+        frozen = time.monotonic()
+        with spare.subscribe("jobs.**", group="workers") as events:
+            event = events.get(20)
+            took = time.monotonic() - frozen
+            assert event is not None
+            assert event.attempt == 2
+            assert took < 5.0, f"noticed after {took:.2f} s"
+            events.ack(event)
+            while group_of(boss)["acked"] < 4:
+                found = events.get_many(10, timeout=0.2)
+                if found:
+                    events.ack(found)
+        boss.flush(5)
+        worker.go_on()
+        wait_until(lambda: len(group_of(boss)["members"]) == 1, 20, "it is a member again")
+        boss.publish("jobs.x", "afterwards")
+        boss.flush(10)
+        assert crew.lines()[-1].data == "afterwards"
+        assert group_of(boss)["acked"] == 5
+
+
+def test_workers_restarted_one_by_one_under_load(hire: Callable[..., Crew]) -> None:
+    """No job is lost, order holds, and there is no pause over the detection time."""
+    with Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss:
+        crew = hire(boss.address, prefetch=8, order="key", pause=0.001)
+        crew.start(2)
+        boss.wait_for_subscribers("jobs.x", count=2, timeout=20)
+        published = 0
+        for _ in range(2):
+            old = crew.workers.pop(0)
+            old.send("peer.close()")
+            begun = time.monotonic()
+            while time.monotonic() - begun < 1.0:
+                boss.publish("jobs.x", published, key=f"k{published % 20}")
+                published += 1
+                time.sleep(0.002)
+            old.answer()
+            old.close()
+            crew.start()
+        boss.flush(30)
+        lines = crew.lines()
+        check_handled(lines, ["boss/jobs.**"], published)
+        check_order(lines)
+        stamps = [line.at_ns for line in lines]
+        loaded = [b - a for a, b in pairwise(stamps)]
+        assert max(loaded) < 3.0e9
+        assert group_of(boss)["acked"] == published
+
+
+def test_publisher_that_is_restarted_finds_its_workers_again(hire: Callable[..., Crew]) -> None:
+    stream = {"topics": "jobs.**", "groups": ["workers"]}
+    boss = RemotePeer("boss", streams=[stream])
+    address = boss.address
+    crew = hire(address)
+    crew.start(2)
+    boss.run("peer.publish_many('jobs.x', range(100)); peer.flush(10)")
+    boss.kill()
+    with RemotePeer("boss", streams=[stream], bind=address) as again:
+        again.run("peer.publish_many('jobs.x', range(100, 200)); peer.flush(20)")
+        assert group_of(again)["acked"] == 100
+    assert sorted(int(line.data) for line in crew.lines()) == list(range(200))
+
+
+def test_broken_connection_brings_the_work_to_a_member_again(tcp_proxy: Any) -> None:
+    """Control and work connections are cut: the member joins anew, and nothing is forgotten."""
+    with (
+        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        tcp_proxy(boss.address) as proxy,
+        Peer("worker", connect=proxy.address) as worker,
+        worker.subscribe("jobs.**", group="workers", prefetch=10) as events,
+    ):
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.publish_many("jobs.x", range(100))
+        got = []
+        while group_of(boss)["acked"] < 100:
+            event = events.get(timeout=0.1)
+            if event is not None:
+                got.append(event)
+                events.ack(event)
+            if len(got) in (20, 60):
+                proxy.cut()
+        assert {event.data for event in got} == set(range(100))
+        assert boss.ledger().reconciles
