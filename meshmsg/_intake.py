@@ -56,7 +56,7 @@ LOSSES_MAX = 10_000
 BACKGROUND_AFTER_S = 0.05
 #: The same where packets wait in a kernel buffer, which fills quickly.
 BACKGROUND_PACKETS_S = 0.005
-READ_DATAGRAMS_MAX = 16
+READ_DATAGRAMS_MAX = 8
 #: Magic, kind, flags, place, stream and epoch: all that live first packets of a stream share.
 SINGLE_PREFIX_BYTES = HEAD.size - 8
 READ_FRAMES_MAX = 64

@@ -240,18 +240,22 @@ class PacketSource:
         if receiver is None or sender is None:
             self._report_due = now + self.info.status_interval_s
             return
-        if now < self._report_due and receiver.next < self._report_at and not self._cramped:
+        if now < self._report_due and receiver.high < self._report_at and not self._cramped:
             return
         # Reading ahead may overrun the inbox by a datagram: less than no room is none.
         window = max(0, min(room_bytes, self._window_max))
         opened = self._reported_window < window // 2
-        if now < self._report_due and receiver.next < self._report_at and not opened:
+        if now < self._report_due and receiver.high < self._report_at and not opened:
             return
         self._report_due = now + self.info.status_interval_s
         part = window // WINDOW_PARTS // self.info.packet_bytes
-        self._report_at = receiver.next + max(1, part)
+        self._report_at = receiver.high + max(1, part)
         self._reported_window = window
         self._cramped = window < self._window_max // 2
+        if receiver.held_bytes * 2 < self._held_bytes_max:
+            # What is held behind a gap does not lie in the socket any more: a repair that takes
+            # its time does not hold up what comes behind.
+            window += (receiver.high - receiver.next) * self.info.packet_bytes
         status = PacketStatus(self._wire_id, receiver.epoch, receiver.next, self._sub, window)
         self.lines[0].report(status.encode(), sender)
 

@@ -68,6 +68,10 @@ _COUNT = bytes(range(256)) * 2
 _RUN_MAX = 256
 
 
+#: A packet, or the part of a datagram that it is.
+Data = bytes | memoryview
+
+
 class PacketReceiver:
     """Packets of one stream and epoch, put together."""
 
@@ -100,7 +104,7 @@ class PacketReceiver:
         self._detector = LossDetector(timing, rng)
         self._detector.in_group_of(GROUP_UNKNOWN)
         self._held_bytes_max = held_bytes_max
-        self._held: dict[int, bytes] = {}
+        self._held: dict[int, Data] = {}
         self._lost = RangeSet()
         self._parts: list[memoryview] = []
         self._frame: tuple[Any, ...] | None = None
@@ -143,9 +147,13 @@ class PacketReceiver:
             elif number < self.next and self.started:
                 self.counters["duplicates"] += 1
                 refused += 1
-            elif (number == self.high and self._hold(head, data[at:stop])) or self._on_packet(
-                head, data[at:stop], out, now
-            ):
+            elif number == self.high and (
+                count := self._hold_run(data, at, packet_bytes, head)
+            ):  # behind a gap, the path of nearly all
+                taken += count
+                at += count * packet_bytes
+                continue
+            elif self._on_packet(head, data[at:stop], out, now):
                 taken += 1
             else:
                 refused += 1
@@ -294,23 +302,26 @@ class PacketReceiver:
             self.held_bytes += len(packet)
         return True
 
-    def _hold(self, head: tuple[Any, ...], packet: bytes) -> bool:
-        """Behind a gap: the next packet of the frame that came last, which was looked at then.
+    def _hold_run(self, data: bytes, at: int, packet_bytes: int, head: tuple[Any, ...]) -> int:
+        """Behind a gap: the next packets of the frame that came last, which was looked at then.
 
-        `False` if it is not as simple as that, and nothing was done.
+        Returns how many were taken; none if it is not as simple as that.
         """
-        if (
-            head[7:] != self._shape
-            or not 0 < head[3] < head[9]
-            or head[6] == self.next
-            or self._parity is not None
-            or self.held_bytes + len(packet) > self._held_bytes_max
-        ):
-            return False
-        self.high = head[6] + 1
-        self._held[head[6]] = packet
-        self.held_bytes += len(packet)
-        return True
+        number = head[6]
+        if head[7:] != self._shape or not 0 < head[3] < head[9] or number == self.next:
+            return 0
+        if self._parity is not None:
+            return 0
+        count = _run_length(data, at, packet_bytes, head)
+        end = min(at + count * packet_bytes, len(data))
+        if self.held_bytes + end - at > self._held_bytes_max:
+            return 0
+        view = memoryview(data)
+        packets = [view[one : one + packet_bytes] for one in range(at, end, packet_bytes)]
+        self.high = number + count
+        self._held.update(zip(range(number, number + count), packets, strict=True))
+        self.held_bytes += end - at
+        return count
 
     def _has_room(self, number: int, size: int) -> bool:
         if number - self.high > JUMP_PACKETS_MAX or (
@@ -341,18 +352,13 @@ class PacketReceiver:
         """Go on with what is held, and over what is lost."""
         held = self._held
         while True:
+            if self._frame is not None and self.next in held:
+                self._advance_frame(self._frame[2] - len(self._parts), out, now)
+                continue
             packet = held.pop(self.next, None)
             if packet is not None:
                 self.held_bytes -= len(packet)
-                head = _unpack_head(packet)
-                place = head[3]
-                if place and place == len(self._parts) and head[7:] == self._frame:
-                    self.next += 1
-                    self._parts.append(memoryview(packet)[_PAYLOAD:])
-                    if place + 1 == head[9]:
-                        self._join(out, now)
-                else:
-                    self._append(head, packet, out, now)
+                self._append(_unpack_head(packet), packet, out, now)
             elif self._lost and self._lost.bounds[0] <= self.next:
                 first, stop = self._lost.pop_first()
                 self.counters["lost_packets"] += stop - max(first, self.next)
@@ -361,7 +367,27 @@ class PacketReceiver:
             else:
                 return
 
-    def _append(self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float) -> None:
+    def _advance_frame(self, left: int, out: list[Frame], now: float) -> None:
+        """Put the held packets of the frame together that is being put together.
+
+        By their numbers alone: if one of them is not what it should be, the frame does not prove
+        itself.
+        """
+        pop, append = self._held.pop, self._parts.append
+        first, size, taken = self.next, 0, left
+        for number in range(first, first + left):
+            packet = pop(number, None)
+            if packet is None:
+                taken = number - first
+                break
+            size += len(packet)
+            append(memoryview(packet)[_PAYLOAD:])
+        self.next = first + taken
+        self.held_bytes -= size
+        if taken == left:
+            self._join(out, now)
+
+    def _append(self, head: tuple[Any, ...], packet: Data, out: list[Frame], now: float) -> None:
         """The next packet in order: add it to its frame."""
         place, number = head[3], head[6]
         self.next = number + 1
@@ -613,7 +639,9 @@ def _run_length(data: bytes, at: int, packet_bytes: int, head: tuple[Any, ...]) 
     """
     place, number, packets = head[3], head[6], head[9]
     count: int = min(packets - place, -(-(len(data) - at) // packet_bytes), _RUN_MAX)
-    if count == 1:
+    stop = at + (count - 1) * packet_bytes + _NUMBER_AT + 1
+    count = _common(data[at + _NUMBER_AT : stop : packet_bytes], _count(number, count))
+    if count <= 1:
         return 1
     last = at + (count - 1) * packet_bytes
     if len(data) - last <= _PAYLOAD:
@@ -627,10 +655,16 @@ def _run_length(data: bytes, at: int, packet_bytes: int, head: tuple[Any, ...]) 
         or other[6] != number + count - 1
         or other[7:] != head[7:]
         or data[at + _PLACE_AT : last : packet_bytes] != _count(place, count - 1)
-        or data[at + _NUMBER_AT : last : packet_bytes] != _count(number, count - 1)
     ):
         return 1
     return count
+
+
+def _common(have: bytes, want: bytes) -> int:
+    """How many bytes from the first on are the same."""
+    if have == want:
+        return len(have)
+    return next((n for n, (a, b) in enumerate(zip(have, want, strict=False)) if a != b), len(have))
 
 
 def _count(start: int, count: int) -> bytes:

@@ -96,6 +96,8 @@ class PacketSender:
         self._is_paced = policy.flow == "rate"
         self._pace = TokenBucket(policy.rate if policy.flow == "rate" else None)
         self._repair_pace = TokenBucket(policy.repair_rate)
+        #: Packets that may be on their way, or held behind a gap: well within what is kept.
+        self._reach = max(BURST_PACKETS_MAX, policy.buffer_bytes * 3 // 4 // policy.packet_bytes)
         self._receivers: dict[int, _Receiver] = {}
         self._look_at = NEVER  # nobody can be found silent before
         self._limit = NEVER  # packets before this number may be sent
@@ -392,7 +394,8 @@ class PacketSender:
         self._look_at = min(self._look_at, now + self.policy.receiver_timeout_s)
         if status.next >= receiver.next:  # not overtaken by a later one
             receiver.next = status.next
-            self._settle(receiver, status.next + status.window_bytes // self.policy.packet_bytes)
+            ahead = min(status.window_bytes // self.policy.packet_bytes, self._reach)
+            self._settle(receiver, status.next + ahead)
 
     def admit(self, receiver: int, window_bytes: int, *, now: float) -> int:
         """A receiver is known before its first report; returns the packet it starts with."""
@@ -464,7 +467,11 @@ class PacketSender:
             self._settle()
 
     def _trim(self, now: float) -> None:
-        keep_from = self.sent if self.policy.hold else self.store.next
+        keep_from = self.store.next
+        if self.policy.hold:
+            # What a receiver has yet to ask for stays, too: `_reach` bounds how much that is.
+            full = self.store.bytes > self.policy.buffer_bytes
+            keep_from = min(self.sent, self.slowest) if full else self.sent
         self.store.trim(now=now, keep_from=keep_from)
         if self.sent < self.store.first:  # dropped before it was sent: receivers will find out
             self.counters["unsent_packets"] += self.store.first - self.sent
