@@ -153,6 +153,8 @@ class Tuning:
     """A larger frame is announced and fetched by each subscriber at its own speed."""
     queue_frames: int = 512
     """Frames that ZeroMQ may queue for one subscriber (its high-water mark)."""
+    spin_s: float = 0.0001
+    """While multicast packets come this close together, a waiting subscription does not sleep."""
     close_timeout_s: float = 5.0
     """How long `close` waits for subscribers to take what they have not yet received."""
 
@@ -161,7 +163,7 @@ class Tuning:
             value = getattr(self, item.name)
             wanted = int if item.type == "int" else (int, float)
             good = isinstance(value, wanted) and not isinstance(value, bool)
-            low = 0 if item.name == "repair_delay_s" else math.ulp(0.0)
+            low = 0 if item.name in ("repair_delay_s", "spin_s") else math.ulp(0.0)
             if not (good and low <= value < math.inf):
                 raise ConfigError(f"tuning.{item.name}", f"{value!r} is not a positive {item.type}")
         if self.heartbeat_min_s > self.heartbeat_max_s:

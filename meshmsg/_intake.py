@@ -726,7 +726,9 @@ class Intake:
     def _line(self, group: Group, buffer_bytes: int) -> MulticastClient:
         line = self._lines.get(group)
         if line is None:
-            line = self._lines[group] = MulticastClient(group, None, buffer_bytes)
+            line = self._lines[group] = MulticastClient(
+                group, None, buffer_bytes, self._tuning.spin_s
+            )
             line.fault = self._packet_fault if self._fault_at in (None, group[:2]) else None
             self._client.watch(line.fd)
         return line

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from meshmsg._errors import BindError
@@ -36,12 +38,16 @@ REQUEST_BUFFER_BYTES = 256 * 1024
 #: Of what the system grants, this part holds payload; the rest is its own bookkeeping.
 WINDOW_PART = 4
 SOON_S = 0.04
+#: After looking in vain, it is not tried again for up to so many waits.
+NAPS_MAX = 31
 #: What the kernel says where it cannot cut bursts: not at all, or not into packets that are larger
 #: than the interface takes whole (it would have to cut those again).
 _CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EMSGSIZE)
 _SEGMENT = struct.Struct("=H")
 _INT = struct.Struct("=i")
 _UINT = struct.Struct("=I")
+
+sched_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 Address = tuple[Any, ...]
 Fault = Callable[[bytes], bool]
@@ -350,9 +356,14 @@ def read_inlet(inlet: Inlet) -> tuple[bytes, Address] | None:
 class MulticastClient:
     """A subscription's sockets for one group: data in, requests and reports out."""
 
-    def __init__(self, group: Group, ttl: int | None, buffer_bytes: int) -> None:
+    def __init__(
+        self, group: Group, ttl: int | None, buffer_bytes: int, spin_s: float = 0.0
+    ) -> None:
         self.group = group
         self.counters: Counter[str] = Counter()
+        self._spin_ns = int(spin_s * 1e9)
+        self._misses = 0  # in a row
+        self._naps = 0  # waits for which it does not look first
         #: A test or a demo may lose packets here: called with each, true means dropped.
         self.fault: Fault | None = None
         self._socket = _open(group, group.port, join=True)
@@ -403,8 +414,30 @@ class MulticastClient:
         return self._recv(socket.MSG_DONTWAIT)
 
     def recv_soon(self) -> Datagram | None:
-        """What comes within `SOON_S`, in one call; deaf to wake-up calls meanwhile."""
+        """What comes within `SOON_S`; deaf to wake-up calls meanwhile.
+
+        Where packets come quickly one after the other, it looks for a little while before it goes
+        to sleep: to be woken up costs more than all else on the way of a single event.
+        """
+        if self._naps:
+            self._naps -= 1
+        elif self._spin_ns:
+            datagram = self._look()
+            if datagram is not None:
+                return datagram
         return self._recv(0 if self._soon else socket.MSG_DONTWAIT)
+
+    def _look(self) -> Datagram | None:
+        """Ask again and again, for `spin_s`; each time in vain makes it rarer."""
+        until = perf_counter_ns() + self._spin_ns
+        while (datagram := self._recv(socket.MSG_DONTWAIT)) is None:
+            if perf_counter_ns() > until:
+                self._misses = min(2 * self._misses + 1, NAPS_MAX)
+                self._naps = self._misses
+                return None
+            sched_yield()
+        self._misses = 0
+        return datagram
 
     def _recv(self, flags: int) -> Datagram | None:
         try:
