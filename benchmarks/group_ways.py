@@ -196,18 +196,18 @@ def rabbit_work(boss: Connection, where: str, count: int, *, every: int = 1) -> 
     channel = rabbit_channel(where)
     channel.basic_qos(prefetch_count=RIVAL_PREFETCH)
     tally = Tally()
-    unsaid = 0
-    boss.send("ready")
-    for method, _, _ in channel.consume(TOPIC, inactivity_timeout=0.2):
-        if method is None:
-            if boss.poll():
-                break
-            continue
+
+    def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tally.add(1)
-        unsaid += 1
-        if unsaid >= every:
+        if tally.jobs % every == 0:
             channel.basic_ack(method.delivery_tag, multiple=every > 1)
-            unsaid = 0
+
+    channel.basic_consume(TOPIC, take)
+    boss.send("ready")
+    before = -1
+    while not boss.poll() or tally.jobs > before:  # what is on its way when all are told to stop
+        before = tally.jobs
+        channel.connection.process_data_events(time_limit=0.5)
     boss.recv()
     boss.send(tally.report())
 
