@@ -2,7 +2,7 @@
 #     make test PYTHON=python3.12
 
 PYTHON ?= python3
-PYTEST_FLAGS ?=
+PYTEST_FLAGS ?= -n 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,6 +51,8 @@ simulate: setup ## try the multicast cores in random worlds (SEEDS=10000 START=0
 bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/multicast.py
+	$(BIN)/python benchmarks/groups.py
+	$(BIN)/python benchmarks/log.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*
