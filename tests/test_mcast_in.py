@@ -66,6 +66,17 @@ def test_reports_come_by_time_and_by_progress(source: PacketSource, line: Line) 
     source.report(0.1, 2_000_000)
     assert len(line.reports) == 2
     assert source.receiver is not None
-    source.receiver.next = 1_000_000 // 4 // source.info.packet_bytes
+    source.receiver.high = read = 1_000_000 // 4 // source.info.packet_bytes
     source.report(0.101, 2_000_000)
     assert len(line.reports) == 3
+    # What was read and waits behind a gap takes nothing from the room that there is.
+    assert line.reports[-1].next == 0
+    assert line.reports[-1].window_bytes == 1_000_000 + read * source.info.packet_bytes
+
+
+def test_window_closes_when_too_much_is_held_behind_a_gap(source: PacketSource, line: Line) -> None:
+    assert source.receiver is not None
+    source.receiver.high = 500
+    source.receiver.held_bytes = source._held_bytes_max
+    source.report(0.0, 2_000_000)
+    assert line.reports[-1].window_bytes == 1_000_000
