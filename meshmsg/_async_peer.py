@@ -209,6 +209,7 @@ class AsyncPeer(PeerBase):
     """
 
     _publish: Callable[..., Position | None] | None = None
+    _waits_for_disk = False
 
     @classmethod
     def from_toml(cls, path: str | Path) -> AsyncPeer:
@@ -220,8 +221,10 @@ class AsyncPeer(PeerBase):
         publisher = self._open_node().publisher
         self._publish = publisher.publish
         publish = publisher.publish
+        self._waits_for_disk = publisher.waits_for_disk()
         if (
             COMPILED
+            and not self._waits_for_disk
             and isinstance(publish, _speed.Publish)
             and type(self).publish is AsyncPeer.publish
         ):
@@ -264,6 +267,10 @@ class AsyncPeer(PeerBase):
         publish = self._publish
         if publish is None:
             publish = self._open_node().publisher.publish  # which says that it is closed
+        if self._waits_for_disk and self._open_node().publisher.waits_for_disk(topic):
+            # Not in the loop, which has others to serve; those who wait share one sync.
+            slow = partial(publish, topic, data, key=key, headers=headers, timeout=timeout)
+            return await asyncio.to_thread(slow)  # type: ignore[arg-type]
         if key is None and headers is None:
             position = publish(topic, data, on_gate=_ignore)
         else:
@@ -286,6 +293,10 @@ class AsyncPeer(PeerBase):
     ) -> Position | None:
         """Publish many events of one topic: the fast path.  Returns the last one's position."""
         publisher = self._open_node().publisher
+        if self._waits_for_disk and publisher.waits_for_disk(topic):
+            return await asyncio.to_thread(
+                publisher.publish_all, topic, items, keys, headers, timeout
+            )
         last = done = None
         turn = time.monotonic()
         for outlet, run in publisher.publish_runs(topic, items, keys, headers):
@@ -306,6 +317,7 @@ class AsyncPeer(PeerBase):
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was published is handed over.  Raises `WaitTimeout`."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        await asyncio.to_thread(self._open_node().publisher.flush_logs, timeout)
         while behind := self._open_node().publisher.flush(0.0, words=WAITED_FOR):
             if deadline is not None and time.monotonic() >= deadline:
                 raise WaitTimeout(behind_text(behind, timeout))

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._errors import ConfigError, TopicError
 from meshmsg._frame import FRAME_BYTES_MAX
+from meshmsg._log_words import FsyncWord, Retention
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._topics import Pattern, check_pattern, check_topic
 from meshmsg._values import (
@@ -34,7 +35,7 @@ from meshmsg._values import (
 T = TypeVar("T")
 
 OVERFLOW_WORDS = ("block", "buffer", "drop_oldest", "drop_newest")
-DURABILITY_WORDS = ("none",)
+DURABILITY_WORDS = ("none", "log")
 ORDER_WORDS = ("none", "key")
 #: Where events go that a group gave up: `dead.<group>`.
 DEAD_PREFIX = "dead."
@@ -65,7 +66,13 @@ class Stream:
     overflow: str = "buffer"
     """Producers faster than consumers: `block`, `buffer`, `drop_oldest` or `drop_newest`."""
     durability: str = "none"
-    """Nodes crash or go offline: `none` keeps events in memory only."""
+    """Nodes crash or go offline: `none` keeps events in memory, `log` in a log in `data_dir`."""
+    fsync: str = "batch"
+    """With `log`, when events are on the disk: `always`, `batch`, `interval:50ms` or `never`."""
+    retention: str | None = None
+    """With `log`, how much is kept: `"7d"`, `"10GB"`, `"7d,10GB"`; `None`: all of it."""
+    segment_bytes: int | str = "64MiB"
+    """With `log`, the size of its files: what `retention` removes is whole files."""
     codec: str | Codec = "msgpack"
     """`msgpack`, `json`, or an object with name, encode, decode.  Bytes pass by it untouched."""
     buffer_bytes: int | str = "64MiB"
@@ -93,6 +100,11 @@ class Stream:
         one_of("overflow", self.overflow, OVERFLOW_WORDS)
         one_of("durability", self.durability, DURABILITY_WORDS)
         codec_for(self.codec)
+        FsyncWord.parse(self.fsync)
+        Retention.parse(self.retention)
+        set_field(self, "segment_bytes", parse_size("segment_bytes", self.segment_bytes))
+        if self.segment_bytes < 64 * 1024:  # type: ignore[operator]
+            raise ConfigError("segment_bytes", "at least 64KiB, the size of a frame")
         set_field(self, "buffer_bytes", parse_size("buffer_bytes", self.buffer_bytes))
         set_field(self, "window_bytes", parse_size("window_bytes", self.window_bytes))
         set_field(self, "event_bytes_max", parse_size("event_bytes_max", self.event_bytes_max))
@@ -229,6 +241,11 @@ class PeerConfig:
             set_field(self, "data_dir", str(self.data_dir))
         elif self.data_dir is not None:
             check_text("data_dir", self.data_dir)
+        if self.data_dir is None:
+            for stream in streams:
+                if stream.durability == "log":
+                    problem = f"{stream.label!r} has durability='log': say where, data_dir='./data'"
+                    raise ConfigError("data_dir", problem)
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
 

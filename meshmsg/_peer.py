@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, load_toml
-from meshmsg._errors import ClosedError, ConfigError, PublishTimeout, WaitTimeout
+from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
@@ -188,6 +189,8 @@ class PeerBase:
             return
         if self._finalizer is not None:
             self._finalizer.detach()
+        with contextlib.suppress(LogError, WaitTimeout):  # what matters of it, closing finds too
+            node.publisher.flush_logs(max(0.0, deadline - time.monotonic()))
         behind = node.publisher.flush(max(0.0, deadline - time.monotonic()), words=OVERFLOW_WORDS)
         if behind:
             names = ", ".join(sorted({claim.label for claim in behind}))
@@ -202,6 +205,8 @@ class PeerBase:
         for member in list(node.members.values()):
             node.drop_member(member)
         node.stop(max(0.0, deadline - time.monotonic()))
+        if node.publisher.log_error is not None:
+            raise node.publisher.log_error
 
 
 def _abandon(node: Node) -> None:
@@ -266,7 +271,8 @@ class Peer(PeerBase):
         """Publish one event; returns its position.  Safe from any thread.
 
         Raises `NoStream`, `TopicError`, `EventTooLarge`, `PayloadError`; and, where the stream
-        waits for slow subscribers, `PublishTimeout` after `timeout` seconds.
+        waits for slow subscribers, `PublishTimeout` after `timeout` seconds.  On a durable stream
+        the event is in the log when this returns; raises `LogFull`, `LogError` if it is not.
         """
         node = self._node
         if node is None:
@@ -286,23 +292,20 @@ class Peer(PeerBase):
 
         `None` if there were none.  What `publish` raises; events before the failing one are out.
         """
-        publisher = self._open_node().publisher
-        last = None
-        try:
-            for outlet, run in publisher.publish_runs(topic, items, keys, headers):
-                last = publisher.publish_run(outlet, topic, run, timeout)
-        except PublishTimeout as error:
-            error.last = last
-            raise
-        return last
+        return self._open_node().publisher.publish_all(topic, items, keys, headers, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was published is handed over.  Raises `WaitTimeout`.
 
         Sent, for every stream; and received by every subscriber, for streams that wait for them
-        (`block`, `buffer`).
+        (`block`, `buffer`).  Of durable streams, on the disk as well, unless `fsync` is `never`;
+        raises `LogError` where that fails.
         """
-        behind = self._open_node().publisher.flush(timeout, words=WAITED_FOR)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        publisher = self._open_node().publisher
+        publisher.flush_logs(timeout)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        behind = publisher.flush(left, words=WAITED_FOR)
         if behind:
             raise WaitTimeout(behind_text(behind, timeout))
 

@@ -47,16 +47,26 @@ from meshmsg._control import (
     stream_wire_id,
     subscription_token,
 )
-from meshmsg._errors import ClosedError, ConfigError, EventTooLarge, NoStream, PublishTimeout
+from meshmsg._errors import (
+    ClosedError,
+    ConfigError,
+    EventTooLarge,
+    LogError,
+    NoStream,
+    PublishTimeout,
+)
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note, encode_headers
 from meshmsg._group_books import Seat
 from meshmsg._group_publisher import GroupSide
+from meshmsg._log_words import Retention
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
+from meshmsg.recovery.log_appender import LogSettings
+from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
 from meshmsg.transports.fanout import FanoutServer
 from meshmsg.transports.multicast import Inlet
@@ -98,13 +108,20 @@ class Outlet(OpenFrame):
         "event_bytes_max",
         "gate_waiters",
         "groups",
+        "log",
         "packets",
         "seen",
         "sender",
     )
 
     def __init__(
-        self, config: Stream, stream: str, wire_id: int, epoch: int, tuning: Tuning
+        self,
+        config: Stream,
+        stream: str,
+        wire_id: int,
+        epoch: int,
+        tuning: Tuning,
+        log: LogWriter | None = None,
     ) -> None:
         super().__init__()
         frame_bytes = tuning.frame_bytes
@@ -121,10 +138,23 @@ class Outlet(OpenFrame):
         self.stream = stream
         self.epoch = epoch
         self.codec: Codec = codec_for(config.codec)
-        self.sender = StreamSender(stream, wire_id, epoch, policy, builder=self)
+        self.log = log  #: of a durable stream
+        self.sender = StreamSender(
+            stream,
+            wire_id,
+            epoch,
+            policy,
+            builder=self,
+            log=log,
+            holds=log is not None and config.fsync == "always",
+        )
         self.event_bytes_max = int(config.event_bytes_max)
         self.size_max = frame_bytes
         self.large_max = min(self.size_max, self.event_bytes_max)  #: more is seen to apart
+        if log is not None:
+            # No event waits in the open frame: each goes the way of a large one, into a frame that
+            # is in the log before `publish` returns.
+            self.large_max = -1
         self.packets: PacketOutlet | None = None  #: of a multicast stream
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
@@ -189,6 +219,8 @@ class PublisherSide:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._outlets: dict[str, Outlet] = {}
+        self._logs: list[LogWriter] = []
+        self.log_error: LogError | None = None  #: why a log was not closed properly
         self._routes: dict[str, Outlet] = {}
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
@@ -218,13 +250,34 @@ class PublisherSide:
     def _declare(self, stream: Stream) -> Outlet:
         name = f"{self._config.name}/{stream.label}"
         wire_id = stream_wire_id(self._config.mesh, name)
-        outlet = Outlet(stream, name, wire_id, self._epoch, self._tuning)
+        writer = self._open_log(stream, name) if stream.durability == "log" else None
+        epoch = self._epoch if writer is None else writer.epoch
+        outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer)
         if stream.transport is not None:
-            outlet.packets = PacketOutlet(stream, wire_id, self._epoch, self._config.interface)
+            outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
         self.groups.declare(outlet)
         return outlet
+
+    def _open_log(self, stream: Stream, name: str) -> LogWriter:
+        """The log of a durable stream, with a new epoch begun; raises `LogError`."""
+        assert self._config.data_dir is not None
+        writer = LogWriter(
+            self._config.data_dir,
+            name,
+            mesh=self._config.mesh,
+            codec=codec_for(stream.codec).name,
+            settings=LogSettings(
+                fsync=stream.fsync,
+                segment_bytes=int(stream.segment_bytes),
+                retention=Retention.parse(stream.retention),
+            ),
+        )
+        writer.open()
+        self._logs.append(writer)
+        writer.begin(self._epoch)
+        return writer
 
     # --- publishing: any thread ---
 
@@ -367,6 +420,24 @@ class PublisherSide:
                 self._awake = True
                 self._wake()
 
+    def publish_all(
+        self,
+        topic: str,
+        items: Iterable[Any],
+        keys: Sequence[str | None] | None,
+        headers: Mapping[str, Any] | None,
+        timeout: float | None,
+    ) -> Position | None:
+        """Publish many events of one topic, waiting where the stream is blocked."""
+        last = None
+        try:
+            for outlet, run in self.publish_runs(topic, items, keys, headers):
+                last = self.publish_run(outlet, topic, run, timeout)
+        except PublishTimeout as error:
+            error.last = last
+            raise
+        return last
+
     def publish_runs(
         self,
         topic: str,
@@ -426,8 +497,14 @@ class PublisherSide:
                 if frame is not None:
                     break
                 self._send_open(outlet)
-            self._send_frame(outlet, frame)
-            last = sender.sealed - 1
+            if not sender.holds:
+                self._send_frame(outlet, frame)
+                return Position(outlet.stream, outlet.epoch, sender.sealed - 1)
+            last = outlet.first - 1
+        assert outlet.log is not None
+        outlet.log.sync(outlet.log.written)  # together with all who wait for the disk now
+        with self._lock:
+            self._send_safe(outlet)
         return Position(outlet.stream, outlet.epoch, last)
 
     def publish_sealed(
@@ -444,6 +521,13 @@ class PublisherSide:
         keys = {} if key is None else {0: key}
         run = _Run([payload], raw, keys, {0: headers}, len(payload))
         self.publish_run(outlet, topic, run, None, _nobody)
+
+    def _send_safe(self, outlet: Outlet) -> None:
+        """With the lock held: send what has become safe, in order, whoever published it."""
+        if outlet.log is None or self._fanout is None:
+            return
+        for frame in outlet.sender.release(outlet.log.durable, now=time.monotonic()):
+            self._send_frame(outlet, frame)
 
     def _find(self, topic: str) -> Outlet:
         outlet = self._routes.get(topic)  # an outlet with an empty frame is false
@@ -597,6 +681,25 @@ class PublisherSide:
                 self._ask_status({claim.sub for claim in behind})
                 self._changed.wait(0.02 if left is None else min(0.02, left))
 
+    def flush_logs(self, timeout: float | None) -> None:
+        """Return when all that was published to durable streams is as safe as `fsync` promises.
+
+        Raises `LogError`, `WaitTimeout`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for outlet in list(self._outlets.values()):
+            if outlet.log is not None:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                outlet.log.flush(left)
+                if outlet.sender.holds:
+                    with self._lock:
+                        self._send_safe(outlet)
+
+    def waits_for_disk(self, topic: str | None = None) -> bool:
+        """Whether to publish to a topic, or to any, is to wait for the disk."""
+        outlets = list(self._outlets.values()) if topic is None else [self._find(topic)]
+        return any(outlet.sender.holds for outlet in outlets)
+
     def _ask_status(self, subs: set[int]) -> int:
         """With the lock held: have subscribers report; the number comes back in their answer."""
         self._asked += 1
@@ -634,6 +737,8 @@ class PublisherSide:
                     if sender.heartbeat_due() <= now:
                         fanout.send(sender.heartbeat(now=now).encode())
                     due = min(due, sender.heartbeat_due())
+                if sender.holds:
+                    self._send_safe(outlet)  # of whoever was interrupted while it waited
                 if outlet.gated:
                     due = min(due, now + 0.05)
                     for claim in sender.flow.on_deadline(now=now):
@@ -994,6 +1099,13 @@ class PublisherSide:
             self.groups.close()
         if fanout is not None:
             fanout.close(linger_s)
+        logs, self._logs = self._logs, []
+        for writer in logs:  # last: what was published is in the kernel, whatever happens here
+            try:
+                writer.close()
+            except LogError as error:
+                log.error("%s", error)
+                self.log_error = error
 
 
 class _Run:
@@ -1117,6 +1229,7 @@ def _stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> d
         "blocked": outlet.gated,
         "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
         **({} if outlet.packets is None else {"multicast": outlet.packets.stats()}),
+        **({} if outlet.log is None else {"log": outlet.log.stats()}),
         "subscribers": [
             _claim_stats(c, sender.next, c.sub in blockers, now) for c in _subscribers(outlet)
         ],

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from meshmsg._errors import ClosedError, LogError, LogFull, WaitTimeout
+from meshmsg._log_words import Retention
 from meshmsg.recovery.log_active import ActiveSegment
 from meshmsg.recovery.log_files import Files
 from meshmsg.recovery.log_format import DATA_START, SegmentHead, SegmentName, record_size
-from meshmsg.recovery.log_retention import Retention
 
 log = logging.getLogger("meshmsg.recovery")
 

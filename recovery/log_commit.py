@@ -1,4 +1,4 @@
-"""When a log is made safe: the words for `fsync`, and the thread that does it off the hot path.
+"""When a log is made safe: what the words for `fsync` mean, and the thread that does it.
 
 | word | when `append` returns | when `flush` returns |
 |---|---|---|
@@ -13,45 +13,15 @@ both.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from meshmsg._errors import ConfigError, LogError
-from meshmsg._values import parse_time
+from meshmsg._errors import LogError
 
 #: After a failure it is tried again after this long.
 RETRY_S = 0.2
 #: Without anything to do, it looks this often whether something has expired.
 IDLE_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class FsyncWord:
-    """A parsed `fsync` setting."""
-
-    word: str
-    interval_s: float = 0.0
-
-    @property
-    def by_thread(self) -> bool:
-        """Whether the committer makes things safe."""
-        return self.word in ("batch", "interval")
-
-    @classmethod
-    def parse(cls, text: str) -> FsyncWord:
-        """From `"always"`, `"batch"`, `"interval:50ms"` or `"never"`; raises `ConfigError`."""
-        if text in ("always", "batch", "never"):
-            return cls(text)
-        word, colon, value = str(text).partition(":")
-        if word == "interval" and colon:
-            with contextlib.suppress(ConfigError):
-                interval_s = parse_time("fsync", value)
-                if interval_s > 0:
-                    return cls("interval", interval_s)
-        problem = f"{text!r} is not one of always, batch, interval:50ms, never"
-        raise ConfigError("fsync", problem)
 
 
 class Committer:

@@ -8,44 +8,10 @@ always stays: it has the name of the epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-from meshmsg._errors import ConfigError
-from meshmsg._values import parse_size, parse_time
+from meshmsg._log_words import Retention
 from meshmsg.recovery.log_format import SegmentName
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How much of a log is kept; without either, all of it.
-
-    >>> Retention.parse("7d,10GB")
-    Retention(age_s=604800.0, bytes_max=10000000000)
-    """
-
-    age_s: float | None = None
-    """A segment goes when its newest event is older."""
-    bytes_max: int | None = None
-    """Oldest segments go while all segments together have more bytes."""
-
-    @classmethod
-    def parse(cls, text: str | None) -> Retention:
-        """From `"7d"`, `"10GB"` or both with a comma; raises `ConfigError`."""
-        age_s = bytes_max = None
-        for part in [] if text is None else str(text).split(","):
-            word = part.strip()
-            if word[-1:].lower() == "b":
-                bytes_max = parse_size("retention", word)
-                continue
-            try:
-                if not word[-1:].isalpha():
-                    raise ConfigError("retention", "a unit is missing")
-                age_s = parse_time("retention", word)
-            except ConfigError:
-                problem = f"{text!r} is not an age or a size: write '7d', '10GB' or '7d,10GB'"
-                raise ConfigError("retention", problem) from None
-        return cls(age_s, bytes_max)
 
 
 def expired(

@@ -16,8 +16,9 @@ from typing import Any
 
 from meshmsg._control import stream_wire_id
 from meshmsg._errors import ClosedError, LogError, LogLocked
+from meshmsg._log_words import FsyncWord
 from meshmsg.recovery.log_appender import Appender, LogSettings, failure
-from meshmsg.recovery.log_commit import Committer, FsyncWord
+from meshmsg.recovery.log_commit import Committer
 from meshmsg.recovery.log_cursors import Cursors
 from meshmsg.recovery.log_epochs import Journal, write_journal
 from meshmsg.recovery.log_files import REAL, File, Files, Held

@@ -6,8 +6,10 @@ retransmit buffer.  Subscribers are admitted, report, ask for repair; the answer
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from meshmsg._frame import Frame, FrameBuilder, Heartbeat, encode_frame
 from meshmsg.recovery.flow_control import Claim, FlowControl
@@ -49,6 +51,17 @@ class RepairAnswer:
     gone: dict[str, list[Range]]
 
 
+class DurableLog(Protocol):
+    """Where events are written before they count as published."""
+
+    @property
+    def next(self) -> int:
+        """One past the last event that was written."""
+
+    def write(self, frame: bytes, first: int, stop: int) -> int:
+        """Write a frame; if this raises, nothing was written."""
+
+
 class StreamSender:
     """Numbers, keeps and resends the events of one stream in one epoch."""
 
@@ -60,6 +73,8 @@ class StreamSender:
         policy: SenderPolicy,
         *,
         builder: FrameBuilder | None = None,
+        log: DurableLog | None = None,
+        holds: bool = False,
     ) -> None:
         self.stream = stream
         self.wire_id = wire_id
@@ -68,6 +83,9 @@ class StreamSender:
         self.origin = self.builder.first
         self.policy = policy
         self.sealed = self.origin  #: events before this number are in sealed frames
+        self.log = log
+        self.holds = holds  #: what is written to the log waits for `release`
+        self._held: deque[tuple[int, int, bytes]] = deque()
         self.frames = 0
         self.published_bytes = 0
         slack = policy.frame_bytes * 2
@@ -118,9 +136,15 @@ class StreamSender:
         length: int = -1,
         now: float,
     ) -> bytes | None:
-        """Make a frame of many events of one topic; `None` if the open frame has to be sealed."""
+        """Make a frame of many events of one topic; `None` if the open frame has to be sealed.
+
+        Raises what the log does; then nothing has happened.
+        """
         if self.builder.is_open():
             return None
+        if self.log is not None and self.log.next > self.builder.first:
+            # Interrupted (Ctrl-C) between the log and here: what it has is published.
+            self.builder.reserve(self.log.next - self.builder.first)
         first = self.builder.first
         frame = encode_frame(
             self.wire_id,
@@ -134,10 +158,25 @@ class StreamSender:
             headers=headers,
             length=length,
         )
+        stop = first + len(payloads)
+        if self.log is not None:
+            self.log.write(frame, first, stop)  # nobody adds events meanwhile: see `Outlet`
         if not self.builder.reserve(len(payloads)):
             return None  # somebody added an event meanwhile
-        self._keep(frame, first, first + len(payloads), now)
+        if self.holds:
+            self._held.append((first, stop, frame))
+        else:
+            self._keep(frame, first, stop, now)
         return frame
+
+    def release(self, stop: int, *, now: float) -> list[bytes]:
+        """Events before `stop` are safe: the frames that may be sent now."""
+        frames = []
+        while self._held and self._held[0][1] <= stop:
+            first, end, frame = self._held.popleft()
+            self._keep(frame, first, end, now)
+            frames.append(frame)
+        return frames
 
     def _keep(self, frame: bytes, first: int, stop: int, now: float) -> None:
         self.sealed = stop

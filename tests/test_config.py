@@ -361,7 +361,10 @@ overflow = "drop_oldest"
 topics = "orders.**"
 name = "orders"
 overflow = "block"
-durability = "none"
+durability = "log"
+fsync = "interval:50ms"
+retention = "7d,10GB"
+segment_bytes = "1MiB"
 codec = "json"
 buffer_bytes = "1MiB"
 window_bytes = 65536
@@ -390,6 +393,10 @@ def test_mesh_toml_has_the_same_keys_as_the_classes(tmp_path: Path) -> None:
         "orders.**",
         name="orders",
         overflow="block",
+        durability="log",
+        fsync="interval:50ms",
+        retention="7d,10GB",
+        segment_bytes="1MiB",
         codec="json",
         buffer_bytes="1MiB",
         window_bytes=65536,

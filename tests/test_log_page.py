@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from meshmsg._control import stream_wire_id
+from meshmsg._log_words import FsyncWord
 from meshmsg.recovery import log_cursors, log_epochs, log_index
-from meshmsg.recovery.log_commit import FsyncWord
 from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_folder import CURSORS_FOLDER, LOCK_FILE, escape
 from meshmsg.recovery.log_format import (

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from meshmsg._errors import LogError, ProtocolError
 from meshmsg._event import Loss
 from meshmsg._frame import Frame, encode_frame
+from meshmsg._log_words import Retention
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_cursors import Cursor, Cursors, decode_cursor
 from meshmsg.recovery.log_epochs import decode_journal
@@ -37,7 +38,6 @@ from meshmsg.recovery.log_format import (
 from meshmsg.recovery.log_index import IndexEntry, decode_index, encode_index
 from meshmsg.recovery.log_reader import Entry, LogReader
 from meshmsg.recovery.log_repair import find_frames
-from meshmsg.recovery.log_retention import Retention
 from meshmsg.recovery.log_verify import summarize, verify
 from meshmsg.recovery.log_writer import LogWriter
 from tests.recovery.simulation.log_world import (

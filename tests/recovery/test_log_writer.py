@@ -24,14 +24,14 @@ from meshmsg._errors import (
     WaitTimeout,
 )
 from meshmsg._event import Loss
+from meshmsg._log_words import FsyncWord, Retention
 from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_commit import FsyncWord
 from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_faults import FaultyFiles
 from meshmsg.recovery.log_files import File, RealFile, RealFiles
 from meshmsg.recovery.log_folder import escape
 from meshmsg.recovery.log_format import SegmentName, in_effect, parse_name
-from meshmsg.recovery.log_retention import Retention, expired
+from meshmsg.recovery.log_retention import expired
 from meshmsg.recovery.log_writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, frame_of, items_of
 

@@ -280,7 +280,7 @@ class TestMistakesOfTheUser:
         with pytest.raises(ConfigError, match="security"):
             Peer("p", security="please")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="durability"):
-            Stream("a.**", durability="log")
+            Stream("a.**", durability="replicated")
 
     def test_typed_payload_of_the_wrong_shape(self) -> None:
         with (

@@ -24,7 +24,7 @@ import random, sys, threading, time
 from meshmsg._control import stream_wire_id
 from meshmsg._frame import encode_frame
 from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_retention import Retention
+from meshmsg._log_words import Retention
 from meshmsg.recovery.log_writer import LogWriter
 
 data_dir, fsync, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])

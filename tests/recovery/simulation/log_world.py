@@ -9,10 +9,10 @@ from meshmsg._control import stream_wire_id
 from meshmsg._errors import LogError
 from meshmsg._event import Loss
 from meshmsg._frame import encode_frame
+from meshmsg._log_words import Retention
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
 from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_retention import Retention
 from meshmsg.recovery.log_writer import LogWriter
 
 DATA = "/data"
