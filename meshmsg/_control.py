@@ -98,6 +98,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     codec: Name
     window_bytes: U64
     multicast: MulticastInfo | None = None
+    durable: bool = False
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
@@ -151,6 +152,7 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     next: U64
     start: U64
     packet: U64 = 0  # of a multicast stream: what is sent from here on comes by multicast
+    over: bool = False  # the epoch ended at `next`, and what is missing of it can be asked for
 
 
 class Nack(_Message, frozen=True, tag="nack"):

@@ -64,7 +64,10 @@ HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
 SIGNALS_S = 0.5
 OLD_BOOKS_MAX = 100
-ADMISSIONS_MAX = 100
+#: As many as a log keeps epochs.
+ADMISSIONS_MAX = 10_001
+#: How often to see whether a publisher is back that has a log.
+AWAY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ class Source:
         "keeps",
         "link",
         "old_books",
+        "overs",
         "packets",
         "receiver",
         "stash",
@@ -192,6 +196,7 @@ class Source:
         self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
         self.data_at = 0.0  #: when data of the current epoch came last
         self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
+        self.overs: dict[int, int] = {}  #: where epochs ended that the publisher's log has
         self.stash: list[Frame] = []
         self.stash_bytes = 0
         self.heard_next = 0
@@ -787,12 +792,17 @@ class Intake:
 
     def _on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
         receiver, waiting = source.receiver, source.admissions
+        if admission.over:
+            source.overs[admission.epoch] = admission.next
+        again = [n for n, known in enumerate(waiting) if known.epoch == admission.epoch]
         if receiver is None or receiver.epoch == admission.epoch:
             self._enter(source, admission, now)
-        elif not waiting or waiting[-1].epoch != admission.epoch:
+        elif again:
+            waiting[again[0]] = admission
+        else:
             waiting.append(admission)
             source.data_at = now
-            self._settled = False  # all that is there must be read before it is entered
+        self._settled = self._settled and not waiting  # first all that is there must be read
 
     def _on_repair(
         self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
@@ -818,12 +828,18 @@ class Intake:
         for source in self._by_name.values():
             quiet_since = max(source.data_at, self._full_at)
             while source.admissions and source.receiver is not None:
-                if now - quiet_since < HINT_GRACE_S:
+                over = source.overs.get(source.receiver.epoch)
+                if over is not None:
+                    if source.receiver.next < over:
+                        waiting = True  # the publisher's log has the rest
+                        break
+                elif now - quiet_since < HINT_GRACE_S:
                     self._timer_due = min(self._timer_due, quiet_since + HINT_GRACE_S)
                     waiting = True
                     break
                 # What is missing of the old epoch went with the memory of the process that had it.
                 stop = max(source.heard_next, source.ends.pop(source.receiver.epoch, 0))
+                source.overs.pop(source.receiver.epoch, None)
                 self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
         if drained and not waiting:
@@ -864,7 +880,7 @@ class Intake:
             pending_bytes_max=self._tuning.pending_bytes_max,
         )
         source.heard_next = max(start, admission.next)
-        if source.packets is not None:
+        if source.packets is not None and not admission.over:
             source.packets.enter(epoch, admission.packet)
             self._find_singles()
         stash, source.stash, source.stash_bytes = source.stash, [], 0
@@ -912,9 +928,18 @@ class Intake:
                 packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
                 due = min(due, packets.deadline())
                 report_due = min(report_due, packets.report_due())
+            if source.info.durable and receiver.missing and source.link.state != "up":
+                receiver.hold(now=now)  # its log has what is missing: wait until it is back
+                due = min(due, now + AWAY_S)
+                continue
             asks, deliveries = receiver.on_deadline(now=now, drained=drained)
             self._deliver(source, deliveries)
-            if drained and receiver.missing and receiver.epoch in source.ends:
+            if (
+                drained
+                and receiver.missing
+                and receiver.epoch in source.ends
+                and not source.info.durable
+            ):
                 # The publisher has left, and what it answered before has been read.
                 self._deliver(source, receiver.on_end(receiver.high, "gone", now=now))
                 asks = []

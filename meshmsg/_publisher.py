@@ -18,6 +18,7 @@ import time
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from time import time_ns
 from typing import Any
@@ -62,6 +63,7 @@ from meshmsg._group_publisher import GroupSide
 from meshmsg._log_words import Retention
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
+from meshmsg._replay import Chapter, Replay
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
@@ -97,6 +99,7 @@ SUBSCRIPTIONS_MAX = 10_000
 RUN_EVENTS_MAX = 8192
 
 Send = Callable[[bytes, list[bytes]], bool]
+Range = tuple[int, int]
 
 
 class Outlet(OpenFrame):
@@ -180,6 +183,7 @@ class Outlet(OpenFrame):
             codec=self.codec.name,
             window_bytes=window,
             multicast=None if self.packets is None else self.packets.info,
+            durable=self.log is not None,
         )
 
     def is_shut(self) -> bool:
@@ -238,6 +242,7 @@ class PublisherSide:
         self._send_control: Send = lambda to, parts: False
         self.announce: Callable[[], None] = lambda: None
         self.counters: Counter[str] = Counter()
+        self._replay = Replay(f"meshmsg-{config.name}", self.counters)
         self.groups = GroupSide(self)
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
@@ -834,37 +839,69 @@ class PublisherSide:
         starts, remote.starts = remote.starts, {}
         for name, start in starts.items():
             outlet = self._outlets.get(name)
-            if outlet is None:
-                continue
-            given = outlet.sender.admit(
-                remote.sub,
-                remote.label,
-                [pattern.text for pattern in remote.filter.patterns],
-                start.kind,
-                start.value,
-                start.epoch,
-                now=now,
-            )
-            remote.admitted.add(name)
-            packets = outlet.packets
-            self._post(
-                remote.link,
-                Subscribed(
-                    remote.sub,
-                    name,
-                    given.epoch,
-                    given.origin,
-                    given.first,
-                    given.next,
-                    given.start,
-                    0 if packets is None else packets.admit(remote.sub, now),
-                ),
-            )
+            if outlet is not None and _reaches_back(outlet, start):
+                self._replay.submit(
+                    ("admit", remote.sub, name), partial(self._admit_back, remote, outlet, start)
+                )
+            elif outlet is not None:
+                self._admit_to(remote, outlet, start, (), now)
         for name in remote.admitted:
             claim = self._outlets[name].sender.flow.claims.get(remote.sub)
             if claim is not None:
                 claim.attached = True
         self._changed.notify_all()
+
+    def _admit_back(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
+        """On the replay's thread: find where a start lies in the log, then admit."""
+        assert outlet.log is not None
+        chapters, seq = self._replay.chapters(outlet.log.folder, start, outlet.epoch)
+        origin = outlet.sender.origin if seq is None else seq
+        begin = Start(outlet.stream, "resume", origin, outlet.epoch)
+        with self._changed:
+            if self._subs.get(remote.sub) is remote and self._fanout is not None:
+                self._admit_to(remote, outlet, begin, chapters, time.monotonic())
+                self._changed.notify_all()
+
+    def _admit_to(
+        self,
+        remote: RemoteSubscription,
+        outlet: Outlet,
+        start: Start,
+        past: Sequence[Chapter],
+        now: float,
+    ) -> None:
+        """Tell a subscription what is its: epochs that are over, oldest first, then this one."""
+        sub, name, sender = remote.sub, outlet.stream, outlet.sender
+        for epoch, origin, first, stop in past:
+            over = Subscribed(sub, name, epoch, origin, first, stop, first, over=True)
+            self._post(remote.link, over)
+        given = sender.admit(
+            sub,
+            remote.label,
+            [pattern.text for pattern in remote.filter.patterns],
+            start.kind,
+            start.value,
+            start.epoch,
+            now=now,
+        )
+        if outlet.log is not None and (past or given.start < given.next):
+            sender.flow.let_go(sender.flow.claims[sub], now=now)
+            self._open_gate(outlet)
+        remote.admitted.add(name)
+        packets = outlet.packets
+        self._post(
+            remote.link,
+            Subscribed(
+                sub,
+                name,
+                given.epoch,
+                given.origin,
+                given.first,
+                given.next,
+                given.start,
+                0 if packets is None else packets.admit(sub, now),
+            ),
+        )
 
     def on_join(self, link: bytes, peer: str, message: Join, now: float) -> None:
         """A member of a work group asks to be taken."""
@@ -901,9 +938,28 @@ class PublisherSide:
             answer = outlet.sender.repair(
                 sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
             )
-        parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in answer.frames]
+        if answer.in_log:
+            job = partial(self._answer_from_log, link, outlet, message)
+            self._replay.submit(("nack", sub, stream), job)
+        else:
+            self._answer_nack(link, message, answer.frames, answer.gone)
+
+    def _answer_from_log(self, link: bytes, outlet: Outlet, message: Nack) -> None:
+        """On the replay's thread."""
+        assert outlet.log is not None
+        frames, gone = self._replay.frames(
+            outlet.log.folder, message.epoch, message.ranges, self._tuning.repair_bytes_max
+        )
+        self._answer_nack(link, message, frames, gone)
+        self.counters["replayed_frames"] += len(frames)
+
+    def _answer_nack(
+        self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
+    ) -> None:
+        sub, stream = message.sub, message.stream
+        parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in frames]
         last: Repair | Gone = Repair(sub, stream, message.number)
-        for reason, ranges in answer.gone.items():
+        for reason, ranges in gone.items():
             for at in range(0, len(ranges), NACK_RANGES_MAX):
                 some = ranges[at : at + NACK_RANGES_MAX]
                 last = Gone(sub, stream, message.epoch, some, reason, message.number)
@@ -912,7 +968,7 @@ class PublisherSide:
             parts[-1][0] = encode_message(last)  # the last one says that the answer is complete
         for part in parts:
             self._send_control(link, part)
-        self.counters["repaired_frames"] += len(answer.frames)
+        self.counters["repaired_frames"] += len(frames)
 
     def on_status(self, link: bytes, message: Status, now: float) -> None:
         """A subscription tells how far it is."""
@@ -1099,6 +1155,7 @@ class PublisherSide:
             self.groups.close()
         if fanout is not None:
             fanout.close(linger_s)
+        self._replay.stop()
         logs, self._logs = self._logs, []
         for writer in logs:  # last: what was published is in the kernel, whatever happens here
             try:
@@ -1106,6 +1163,13 @@ class PublisherSide:
             except LogError as error:
                 log.error("%s", error)
                 self.log_error = error
+
+
+def _reaches_back(outlet: Outlet, start: Start) -> bool:
+    """Whether only the log knows where a subscription starts."""
+    if outlet.log is None or start.kind in ("live", "origin"):
+        return False
+    return start.kind != "resume" or start.epoch != outlet.epoch
 
 
 class _Run:

@@ -34,6 +34,7 @@ class Claim:
     repaired: int = 0
     gone: int = 0
     expired_before: int = 0  # what was not kept any more when it came
+    away: bool = False  # reads from the log, and nobody waits for it until it has caught up
     attached: bool = True
     reported: bool = False
 
@@ -90,8 +91,8 @@ class FlowControl:
         claim.consumed = max(claim.consumed, consumed)
         claim.delivered, claim.filtered, claim.lost = delivered, filtered, dict(lost)
         claim.reported = True
-        if claim.evicted and self._has_caught_up(claim):
-            claim.evicted = False
+        if (claim.evicted or claim.away) and self._has_caught_up(claim):
+            claim.evicted = claim.away = False
         self._settle(now)
         return claim
 
@@ -106,7 +107,7 @@ class FlowControl:
         window = self._window_bytes
         if window is None:
             return []
-        return [c for c in self.claims.values() if not c.evicted and self._behind_bytes(c) > window]
+        return [c for c in self._waiting() if self._behind_bytes(c) > window]
 
     def on_deadline(self, *, now: float) -> list[Claim]:
         """Mark who blocks since when; returns those evicted now."""
@@ -130,7 +131,15 @@ class FlowControl:
 
     def behind(self, stop: int) -> list[Claim]:
         """Subscribers in touch that have not received everything before `stop`."""
-        return [c for c in self.claims.values() if c.received < stop and not c.evicted]
+        return [c for c in self._waiting() if c.received < stop]
+
+    def let_go(self, claim: Claim, *, now: float) -> None:
+        """It reads from the log for now: wait for it again when it has caught up."""
+        claim.away = True
+        self._settle(now)
+
+    def _waiting(self) -> list[Claim]:
+        return [c for c in self.claims.values() if not (c.evicted or c.away)]
 
     def _has_caught_up(self, claim: Claim) -> bool:
         # What fell out of the buffer is not counted as behind, and is still to be reported.
@@ -144,7 +153,7 @@ class FlowControl:
 
     def _settle(self, now: float) -> None:
         # Kept for those who have yet to receive it; waited for until it is consumed.
-        waiting = [c for c in self.claims.values() if not c.evicted]
+        waiting = self._waiting()
         if not waiting:
             self._buffer.claim(None)
             self._floor_bytes = NEVER

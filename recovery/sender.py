@@ -49,6 +49,8 @@ class RepairAnswer:
 
     frames: list[bytes]
     gone: dict[str, list[Range]]
+    in_log: bool = False
+    """Memory does not have all of it: the log has."""
 
 
 class DurableLog(Protocol):
@@ -256,9 +258,13 @@ class StreamSender:
         """Answer a repair request."""
         asked = [(first, stop) for first, stop in ranges if first < stop]
         if epoch != self.epoch:
+            if self.log is not None:
+                return RepairAnswer([], {}, in_log=True)
             return RepairAnswer([], {"gone": asked})
         claim = self.flow.claims.get(sub)
         frames, gone, _ = self.buffer.find(asked, stop=self.sealed, bytes_max=bytes_max)
+        if gone and self.log is not None:
+            return RepairAnswer([], {}, in_log=True)
         if claim is not None:
             claim.repaired += len(frames)
             claim.gone += sum(stop - first for first, stop in gone)

@@ -1,0 +1,245 @@
+"""Replay from the publisher's log: who was away, or came late, gets all of it and then goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmsg import Event, Multicast, Peer, Stream, Subscription, Tuning
+from tests.remote import RemotePeer, wait_until
+from tests.scenarios.test_restart_and_refusal import free_port
+
+TRANSPORTS = {"zmq": None, "multicast": Multicast("239.255.7.10:30921")}
+SMALL = {"buffer_bytes": "64KiB"}
+
+
+def durable(**more: Any) -> Stream:
+    return Stream("a.**", durability="log", **more)
+
+
+def taken(events: Subscription, count: int, timeout: float = 20.0) -> list[Event]:
+    got: list[Event] = []
+    while len(got) < count:
+        some = events.get_many(100_000, timeout=timeout)
+        assert some, f"{len(got)} of {count} came"
+        got += some
+    return got
+
+
+def fill(data_dir: Path, lives: int, count: int, **more: Any) -> None:
+    """Lives of a publisher, one after the other, with events that say which and what number."""
+    for life in range(lives):
+        with Peer("pub", streams=[durable(**more)], data_dir=data_dir) as pub:
+            pub.publish_many("a.b", [[life, n] for n in range(count)])
+
+
+@pytest.mark.parametrize("transport", list(TRANSPORTS))
+def test_late_subscriber_gets_all_epochs_then_live(tmp_path: Path, transport: str) -> None:
+    more = {"transport": TRANSPORTS[transport]}
+    fill(tmp_path, 3, 500, **more)
+    with Peer("pub", streams=[durable(**more)], data_dir=tmp_path) as pub:
+        pub.publish_many("a.b", [[3, n] for n in range(500)])
+        with (
+            Peer("sub", connect=pub.address) as sub,
+            sub.subscribe("a.**", start="earliest") as events,
+        ):
+            got = taken(events, 2000)
+            assert [event.data for event in got] == [[e, n] for e in range(4) for n in range(500)]
+            pub.publish("a.b", "live")
+            (live,) = taken(events, 1)
+            assert (live.data, live.position.seq) == ("live", 500)
+            epochs = [event.position.epoch for event in got[::500]]
+            assert epochs == sorted(set(epochs))
+            assert events.losses == []
+            assert pub.ledger().reconciles
+            assert sub.ledger().reconciles
+
+
+def test_starts_reach_into_the_log(tmp_path: Path) -> None:
+    fill(tmp_path, 2, 100)
+    between_s = time.time()
+    fill(tmp_path, 1, 100)
+    with (
+        Peer("pub", streams=[durable()], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address) as sub,
+    ):
+        pub.publish_many("a.b", [[3, n] for n in range(10)])
+        with sub.subscribe("a.**", start="last:30") as events:
+            wanted = [[0, n] for n in range(80, 100)] + [[3, n] for n in range(10)]
+            got = taken(events, 30)
+            assert [event.data for event in got] == wanted
+        with sub.subscribe("a.**", start=between_s) as events:
+            assert [e.data for e in taken(events, 110)][:2] == [[0, 0], [0, 1]]
+        with sub.subscribe("a.**", start=got[5].position) as events:
+            assert [e.data for e in taken(events, 25)] == wanted[5:]
+        with sub.subscribe("a.**", start="live") as events:
+            events.wait_for_publishers(timeout=10)
+            pub.publish("a.b", "live")
+            assert [event.data for event in taken(events, 1)] == ["live"]
+
+
+def test_what_left_the_memory_comes_from_the_log(tmp_path: Path) -> None:
+    stream = durable(overflow="drop_oldest", **SMALL)
+    with Peer("pub", streams=[stream], data_dir=tmp_path) as pub:
+        pub.publish_many("a.b", [b"%06d" % n + bytes(500) for n in range(10_000)])
+        assert pub.stats()["streams"]["a.**"]["first_available"] > 5000
+        with (
+            Peer("sub", connect=pub.address) as sub,
+            sub.subscribe("a.**", start="earliest") as events,
+        ):
+            assert [int(e.data[:6]) for e in taken(events, 10_000)] == list(range(10_000))
+            assert events.losses == []
+
+
+@pytest.mark.parametrize("transport", list(TRANSPORTS))
+def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
+    tmp_path: Path, transport: str
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    group = {"multicast": "239.255.7.10:30923"}.get(transport)
+    streams: list[dict[str, Any]] = [{"topics": "a.**", "durability": "log"}]
+    if group is not None:
+        streams[0]["transport"] = {"group": group}
+    arguments: dict[str, Any] = {"bind": address, "data_dir": str(tmp_path), "streams": streams}
+    with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
+        wanted = []
+        for life in range(3):
+            pub = RemotePeer("pub", **arguments)
+            if life == 0:
+                pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
+            if group is None:  # what is published is neither sent nor sent again
+                pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
+                pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
+            pub.run(f"for n in range(100): peer.publish('a.b', [{life}, n])")
+            wanted += [[life, n] for n in range(100)]
+            pub.kill()
+        with RemotePeer("pub", **arguments) as pub:
+            pub.run("peer.publish('a.b', 'alive')")
+            got = taken(events, 301)
+            assert [event.data for event in got] == [*wanted, "alive"]
+            assert events.losses == []
+            assert sub.ledger().reconciles
+
+
+def test_what_a_closed_publisher_could_not_hand_over_is_not_lost(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
+        with Peer("pub", bind=address, streams=[durable()], data_dir=tmp_path) as pub:
+            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            publisher = pub._open_node().publisher
+            publisher._send_frame = lambda outlet, frame: None  # type: ignore[method-assign]
+            publisher.on_nack = lambda link, message: None  # type: ignore[method-assign]
+            pub.publish_many("a.b", list(range(100)))
+            with pytest.warns(RuntimeWarning, match="closed before"):
+                pub.close(timeout=0.3)
+        assert events.get(timeout=0.5) is None
+        with Peer("pub", bind=address, streams=[durable()], data_dir=tmp_path):
+            assert [event.data for event in taken(events, 100)] == list(range(100))
+        assert events.losses == []
+
+
+def test_what_retention_removed_is_lost_with_its_exact_range(tmp_path: Path) -> None:
+    stream = durable(segment_bytes="64KiB", retention="200kB", overflow="drop_oldest", **SMALL)
+    with Peer("pub", streams=[stream], data_dir=tmp_path) as pub:
+        first = pub.publish("a.b", bytes(1000))
+        for _ in range(1000):
+            pub.publish("a.b", bytes(1000))
+        wait_until(lambda: len(list(tmp_path.glob("*/*.seg"))) <= 4)
+        with Peer("sub", connect=pub.address) as sub:
+            with sub.subscribe("a.**", start=first) as events:
+                got = taken(events, 1)
+                kept = got[0].position.seq
+                assert 700 < kept < 1000
+                got += taken(events, 1001 - kept - len(got)) if 1001 - kept > len(got) else []
+                assert [event.position.seq for event in got] == list(range(kept, 1001))
+                ((lo, hi, reason),) = [(x.first, x.stop, x.reason) for x in events.losses]
+                assert (lo, hi, reason) == (0, kept, "expired")
+            with sub.subscribe("a.**", start="earliest") as events:
+                assert taken(events, 1)[0].position.seq >= kept
+                assert events.losses == []
+
+
+def test_damage_in_the_log_is_lost_with_its_exact_range(tmp_path: Path) -> None:
+    fill(tmp_path, 1, 0)
+    with Peer("pub", streams=[durable()], data_dir=tmp_path) as pub:
+        for n in range(100):
+            pub.publish("a.b", b"%d:" % n + b"\x55" * 100)
+    newest = max(tmp_path.glob("*/*.seg"))
+    data = bytearray(newest.read_bytes())
+    data[data.index(b"50:\x55") + 20] ^= 1
+    newest.write_bytes(data)
+    with (
+        Peer("pub", streams=[durable()], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**", start="earliest") as events,
+    ):
+        assert len(taken(events, 99)) == 99
+        assert [(x.first, x.stop, x.reason) for x in events.losses] == [(50, 51, "corrupt")]
+
+
+@pytest.mark.parametrize("overflow", ["block", "buffer"])
+def test_replay_does_not_hold_up_publishing(tmp_path: Path, overflow: str) -> None:
+    stream = durable(overflow=overflow, window_bytes="64KiB", buffer_bytes="256KiB")
+    with Peer("pub", streams=[stream], data_dir=tmp_path) as pub:
+        pub.publish_many("a.b", [bytes(1000)] * 2000)
+        tuning = Tuning(inbox_bytes_max=100_000)
+        with (
+            Peer("sub", connect=pub.address, tuning=tuning) as sub,
+            sub.subscribe("a.**", start="earliest") as events,
+        ):
+            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.publish_many("a.b", [bytes(1000)] * 2000, timeout=10)  # nobody reads
+            assert len(taken(events, 4000)) == 4000
+            assert events.losses == []
+
+
+def offline_consumer(data_dir: Path, count: int) -> None:
+    """Away for so many events; back while publishing goes on, and then at the live edge."""
+    with Peer("pub", streams=[durable()], data_dir=data_dir) as pub:
+        numbers = iter(range(1 << 60))
+        for _ in range(count // 10_000):
+            pub.publish_many("a.b", [b"%d" % next(numbers) for _ in range(10_000)])
+        stopped = threading.Event()
+
+        def go_on() -> None:
+            while not stopped.wait(0.001):
+                pub.publish_many("a.b", [b"%d" % next(numbers) for _ in range(20)])
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            with (
+                Peer("sub", connect=pub.address) as sub,
+                sub.subscribe("a.**", start="earliest") as events,
+            ):
+                seen = 0
+                ending = False
+                for batch in events.batches(timeout=20):
+                    payloads = [bytes(payload) for payload in batch.payloads]
+                    wanted = [b"%d" % n for n in range(seen, seen + len(payloads))]
+                    assert payloads == wanted
+                    seen += len(payloads)
+                    if seen > count + 1000 and not ending:
+                        ending = True
+                        stopped.set()
+                        thread.join()
+                    if ending and seen == pub.stats()["streams"]["a.**"]["next"]:
+                        break
+                assert events.losses == []
+                assert sub.ledger().reconciles
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def test_offline_consumer_comes_back_to_the_live_edge(tmp_path: Path) -> None:
+    offline_consumer(tmp_path, 100_000)
+
+
+@pytest.mark.slow
+def test_offline_consumer_of_a_million_events(tmp_path: Path) -> None:
+    offline_consumer(tmp_path, 1_000_000)
