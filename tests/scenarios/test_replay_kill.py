@@ -1,0 +1,135 @@
+"""A durable publisher is killed again and again: every event that it acknowledged is delivered."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from meshmsg import Peer, Stream
+from tests.scenarios.test_restart_and_refusal import free_port
+
+ROUNDS = 20
+
+PUBLISHER = """
+import random, sys, threading
+from meshmsg import Peer, Stream
+
+data_dir, address, fsync, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+stream = Stream("a.**", durability="log", fsync=fsync, segment_bytes="64KiB")
+lock = threading.Lock()
+
+def work(peer, thread):
+    rng = random.Random(seed * 10 + thread)
+    for n in range(1 << 60):
+        count = rng.choice([1, 1, 1, 50])
+        data = b"%d %d %d" % (seed, thread, n)
+        if count == 1:
+            last = peer.publish("a.b", data, key=rng.choice([None, "k"]))
+        else:
+            last = peer.publish_many("a.b", [data] * count)
+        with lock:
+            stop = last.seq + 1
+            sys.stdout.write(f"{last.epoch} {stop - count} {stop} {seed} {thread} {n}\\n")
+            sys.stdout.flush()
+
+with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as peer:
+    other = threading.Thread(target=work, args=(peer, 1), daemon=True)
+    other.start()
+    work(peer, 0)
+"""
+
+Names = dict[tuple[int, int], bytes]
+
+
+def one_life(data_dir: Path, address: str, fsync: str, seed: int, rng: Random) -> Names:
+    """Start a publisher and kill it; what it acknowledged."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", PUBLISHER, str(data_dir), address, fsync, str(seed)],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    lines = [child.stdout.readline() for _ in range(1 + rng.randrange(300))]
+    time.sleep(rng.random() * 0.003)
+    child.send_signal(signal.SIGKILL)
+    lines += child.stdout.read().split(b"\n")[:-1]  # the last one may have been cut
+    child.wait()
+    child.stdout.close()
+    acknowledged: Names = {}
+    for line in lines:
+        epoch, first, stop, *words = line.split()
+        for seq in range(int(first), int(stop)):
+            assert (int(epoch), seq) not in acknowledged, "a number was used twice"
+            acknowledged[int(epoch), seq] = b" ".join(words)
+    return acknowledged
+
+
+class Reader:
+    """Notes what a subscriber gets, and that it is in order."""
+
+    def __init__(self) -> None:
+        self.got: Names = {}
+        self.last = (0, -1)
+        self.ended = threading.Event()
+        self.problems: list[str] = []
+
+    def read(self, address: str, start: str) -> None:
+        with Peer("reader", connect=address) as peer, peer.subscribe("a.**", start=start) as events:
+            while not self.ended.is_set():
+                for event in events.get_many(1000, timeout=30):
+                    self.note(event.position.epoch, event.position.seq, event.data)
+            self.problems += map(str, events.losses)
+            if not peer.ledger().reconciles:
+                self.problems.append("the ledger does not reconcile")
+
+    def note(self, epoch: int, seq: int, data: bytes) -> None:
+        if (epoch, seq) <= self.last:
+            self.problems.append(f"{epoch} {seq} after {self.last}")
+        if epoch == self.last[0] and seq != self.last[1] + 1:
+            self.problems.append(f"{epoch} {seq} follows {self.last}")
+        self.last = (epoch, seq)
+        self.got[epoch, seq] = data
+        if data == b"the end":
+            self.ended.set()
+
+
+@pytest.mark.parametrize("fsync", ["always", "batch"])
+def test_killed_publisher_has_delivered_all_that_it_acknowledged(
+    tmp_path: Path, fsync: str
+) -> None:
+    kill_many(tmp_path, fsync, ROUNDS if fsync == "batch" else ROUNDS // 2)
+
+
+def kill_many(data_dir: Path, fsync: str, rounds: int) -> None:
+    """Kill a publisher this many times under a subscriber; then another one comes, late."""
+    rng = Random(11)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    live, late = Reader(), Reader()
+    thread = threading.Thread(target=live.read, args=(address, "earliest"))
+    thread.start()
+    acknowledged: Names = {}
+    try:
+        for seed in range(rounds):
+            fresh = one_life(data_dir, address, fsync, seed, rng)
+            assert not fresh.keys() & acknowledged.keys(), "a number was used twice"
+            acknowledged |= fresh
+        stream = Stream("a.**", durability="log", fsync=fsync)
+        with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as last:
+            last.publish("a.b", b"the end")
+            late.read(address, "earliest")
+            thread.join(30)
+    finally:
+        live.ended.set()
+        thread.join(60)
+    for reader in (live, late):
+        assert reader.problems == []
+        missing = acknowledged.keys() - reader.got.keys()
+        assert not missing, f"{len(missing)} acknowledged events did not come: {min(missing)}"
+        assert all(reader.got[name] == data for name, data in acknowledged.items())
+    assert live.got == late.got
