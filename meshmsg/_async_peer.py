@@ -123,6 +123,13 @@ class AsyncSubscription(SubscriptionBase):
             self._intake.tend(time.monotonic(), force=True)
             await asyncio.sleep(POLL_S)
 
+    async def commit(self) -> None:
+        """Keep, under the subscription's name, that all it gave so far is done.
+
+        See `Subscription.commit`.
+        """
+        await asyncio.to_thread(self._commit)
+
     def close(self) -> None:
         """Stop receiving; the publishers are told.  A member's open work goes to others."""
         self._unwatch()

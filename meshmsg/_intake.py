@@ -13,13 +13,14 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
 from typing import Any
 
 from meshmsg._batch import Batch
+from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, UnknownCodec, codec_for
 from meshmsg._config import Tuning
 from meshmsg._control import (
@@ -77,9 +78,19 @@ class StartAt:
     kind: StartKind = "live"
     value: int = 0
     position: Position | None = None
+    committed: Mapping[str, Position] | None = None
+    """Where a named subscription goes on; in other streams it starts by `kind`."""
 
-    def for_stream(self, stream: str) -> Start:
-        """As it is asked for."""
+    def for_stream(self, stream: str, *, born: bool = False) -> Start:
+        """As it is asked for.
+
+        A stream that was `born` while we were connected has nothing yet that we could have missed.
+        """
+        kept = None if self.committed is None else self.committed.get(stream)
+        if kept is not None:
+            return Start(stream, "resume", kept.seq, kept.epoch)
+        if born:
+            return Start(stream, "origin")
         if self.position is None:
             return Start(stream, self.kind, self.value)
         if self.position.stream == stream:
@@ -226,6 +237,7 @@ class Intake:
         self.sub = sub
         self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
         self.start = start
+        self.bookmarks: Bookmarks | None = None  #: of a named subscription with a place for them
         self.filter = topics
         self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()
@@ -282,17 +294,14 @@ class Intake:
         self._client.wakeup.set()
 
     def start_for(self, info: StreamInfo, *, born: bool) -> Start:
-        """What to ask of a publisher: go on where we are, or start where the user said.
-
-        A stream that was `born` while we were connected has nothing yet that we could have missed.
-        """
+        """What to ask of a publisher: go on where we are, or start where the user said."""
         source = self._by_name.get(info.name)
         receiver = None if source is None else source.receiver
         if source is not None and receiver is not None:
             with self._books_lock:
                 taken = self._figures(source.books, receiver).consumed
             return Start(info.name, "resume", taken, receiver.epoch)
-        return Start(info.name, "origin") if born else self.start.for_stream(info.name)
+        return self.start.for_stream(info.name, born=born)
 
     def tend(self, now: float, *, force: bool = False) -> None:
         """Drive in the background if the consumer has not for a while and nobody else does."""
@@ -962,6 +971,18 @@ class Intake:
                 for source in list(self._by_name.values())
                 if source.receiver is not None and (link is None or source.link is link)
             ]
+
+    def positions(self) -> list[Position]:
+        """In each stream, where the consumer goes on: all before it has been handed over."""
+        with self._books_lock:
+            return [self._position(source) for source in self.sources()]
+
+    def _position(self, source: Source) -> Position:
+        every = [*source.old_books, source.books]
+        # Of the newest epoch that anything was taken of: later ones are only waiting.
+        taken = [books for books in every if books.consumed > books.start]
+        figures = self._figures(taken[-1] if taken else every[0], None)
+        return Position(figures.stream, figures.epoch, figures.consumed)
 
     def rows(self, label: str) -> list[LedgerRow]:
         """The books as ledger rows, by what this side has heard of the publishers."""

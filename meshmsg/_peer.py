@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 import time
 import warnings
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, load_toml
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
@@ -129,6 +131,13 @@ class PeerBase:
         chosen: Codec | None = None if codec is None else codec_for(codec)
         wanted = TopicFilter(topics)
         begin = parse_start(start)
+        data_dir = node.config.data_dir
+        bookmarks = Bookmarks(data_dir, name) if name and data_dir is not None else None
+        if begin.committed is not None:
+            if bookmarks is None:
+                problem = "'committed' needs a place and a name: Peer(data_dir=...), name='...'"
+                raise ConfigError("start", problem)
+            begin = dataclasses.replace(begin, committed=bookmarks.read())
         intake = Intake(
             secrets.randbits(63),
             wanted,
@@ -142,6 +151,7 @@ class PeerBase:
             begin,
             node.config.interface,
         )
+        intake.bookmarks = bookmarks
         node.add_intake(intake, name)
         return intake
 
@@ -165,6 +175,9 @@ class PeerBase:
             raise ConfigError("topics", "name at least one pattern, for example '**'")
         if codec is not None and type is not Any:
             raise ConfigError("type", "goes with the stream's own codec: leave out codec=")
+        begin = parse_start(start)
+        if begin.committed is not None:
+            raise ConfigError("start", "a group goes on where it is by itself: not 'committed'")
         node = self._open_node()
         wanted = TopicFilter(topics)
         member = Member(
@@ -177,7 +190,7 @@ class PeerBase:
             node.wake,
             None if codec is None else codec_for(codec),
             type,
-            parse_start(start),
+            begin,
         )
         node.add_member(member, name)
         return member
@@ -338,8 +351,10 @@ class Peer(PeerBase):
     ) -> Subscription:
         """Receive the events of one or several topic patterns, from every publisher that has them.
 
-        `start` is `"live"`, `"earliest"`, `"last:100"`, a time or a position.  `type` decodes and
-        checks payloads into a msgspec Struct, a dataclass or any other type that msgspec knows.
+        `start` is `"live"`, `"earliest"`, `"last:100"`, a time, a position, or `"committed"`: where
+        the last subscription of this `name` called `commit`, and the earliest where none did.
+        `type` decodes and checks payloads into a msgspec Struct, a dataclass or any other type that
+        msgspec knows.
 
         With `group`, each event goes to one of the group's members, and comes again until one of
         them has acknowledged it (see docs/groups.md): `prefetch` is how many events each publisher

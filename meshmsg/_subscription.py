@@ -45,17 +45,15 @@ def parse_start(start: StartFrom) -> StartAt:
     if start == "live" or start == "earliest":
         return StartAt("live" if start == "live" else "earliest")
     if start == "committed":
-        raise ConfigError(
-            "start", "'committed' needs a durable log, which this release does not have"
-        )
+        return StartAt("earliest", committed={})
     if isinstance(start, str) and start.startswith("last:") and start[5:].isdecimal():
         return StartAt("last", int(start[5:]))
     if isinstance(start, str) and "@" in start:
         return StartAt(position=Position.parse(start))
     raise ConfigError(
         "start",
-        f"{start!r} is not one of 'live', 'earliest', 'last:N', a time in seconds since 1970, "
-        f"a datetime or a Position",
+        f"{start!r} is not one of 'live', 'earliest', 'last:N', 'committed', a time in seconds "
+        f"since 1970, a datetime or a Position",
     )
 
 
@@ -125,6 +123,15 @@ class SubscriptionBase:
     def group(self) -> str | None:
         """The work group that it is a member of, if any."""
         return self._intake.options.group if isinstance(self._intake, Member) else None
+
+    def _commit(self) -> None:
+        intake = self._intake
+        if isinstance(intake, Member):
+            raise ConfigError("commit", "a member of a group says what is done by events.ack")
+        if intake.bookmarks is None:
+            problem = "needs a place and a name: Peer(data_dir=...), subscribe(name='...')"
+            raise ConfigError("commit", problem)
+        intake.bookmarks.keep(intake.positions())
 
     def ack(self, done: Event | Batch | Iterable[Event], *more: Event | Batch) -> None:
         """Of a work group: an event, a batch or several events are done and do not come again.
@@ -277,6 +284,14 @@ class Subscription(SubscriptionBase):
                 now = time.monotonic()
                 if not intake.closed and not intake.pump(now):
                     intake.wait(0.05 if left is None else min(left, 0.05), now)
+
+    def commit(self) -> None:
+        """Keep, under the subscription's name, that all it gave so far is done.
+
+        With `start="committed"` the next subscription of that name goes on behind it, also after a
+        restart of either side.  Raises `LogError`, and `ConfigError` without a name or `data_dir`.
+        """
+        self._commit()
 
     def close(self) -> None:
         """Stop receiving; the publishers are told.  A member's open work goes to others."""

@@ -371,6 +371,8 @@ def parse_where(text: str) -> StartFrom:
             return time.time() - parse_time("--start", text)
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text).astimezone()
+    if text == "committed":
+        raise usage("--start", "'committed' is for programs: this command keeps no cursors")
     try:
         parse_start(text)
     except ConfigError as error:

@@ -29,7 +29,7 @@ WRONG = [
         ("sub", "a.b", *CONNECT, "--start", "yesterday"),
         "--start: 'yesterday' is not live, earliest",
     ),
-    (("sub", "a.b", *CONNECT, "--start", "committed"), "'committed' needs a durable log"),
+    (("sub", "a.b", *CONNECT, "--start", "committed"), "'committed' is for programs"),
     (("sub", "a.b", *CONNECT, "--timeout", "soon"), "--timeout: 'soon' is not a time"),
     (("sub", "a.b", *CONNECT, "--name", "a/b"), "--name: 'a/b' may not have"),
     (("sub", "a.b", *CONNECT, "--config", "missing.toml"), "missing.toml: cannot be read"),
