@@ -51,6 +51,8 @@ EXPECTED: dict[str, list[str]] = {
     "20_work_group.py": ["60 jobs acknowledged, 6 came again"],
     "21_dead_letters.py": ["tried 3 times", "4 published = 3 done + 1 dead"],
     "22_killed_worker.py": ["second worker has {'invoice': 7} attempt 2", "{'invoice': 8}"],
+    "31_durable_stream.py": ["tuesday: 3 orders are in the log", "number 2 tuesday 2", "lost: 0"],
+    "32_committed_cursor.py": ["start 2: ['order 1.3', 'order 1.4', 'order 2.0', 'order 2.1']"],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 
