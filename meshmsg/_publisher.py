@@ -875,6 +875,7 @@ class PublisherSide:
         for epoch, origin, first, stop in past:
             over = Subscribed(sub, name, epoch, origin, first, stop, first, over=True)
             self._post(remote.link, over)
+        known = sub in sender.flow.claims
         given = sender.admit(
             sub,
             remote.label,
@@ -884,7 +885,8 @@ class PublisherSide:
             start.epoch,
             now=now,
         )
-        if outlet.log is not None and (past or given.start < given.next):
+        behind = bool(past) or (given.start < given.next and not known)
+        if outlet.log is not None and behind:
             sender.flow.let_go(sender.flow.claims[sub], now=now)
             self._open_gate(outlet)
         remote.admitted.add(name)

@@ -88,7 +88,11 @@ class Replay:
         self, folder: LogFolder, epoch: int, ranges: Iterable[Range], bytes_max: int
     ) -> tuple[list[bytes], dict[str, list[Range]]]:
         """Frames for ranges of an epoch, and what is gone, by reason; raises `LogError`."""
-        found, gone, _ = find_frames(self._reader(folder), epoch, ranges, bytes_max=bytes_max)
+        reader = self._reader(folder)
+        try:
+            found, gone, _ = find_frames(reader, epoch, ranges, bytes_max=bytes_max)
+        finally:
+            reader.close()  # so that what retention removes is gone from the disk, too
         return found, gone
 
     def chapters(
