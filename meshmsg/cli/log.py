@@ -146,8 +146,8 @@ def cat(
     json: Json = False,
 ) -> int:
     """Print events."""
-    with LogReader(_one(directory, stream)) as reader:
-        _seek(reader, start)
+    with LogReader(choose(directory, stream)) as reader:
+        seek(reader, start)
         return _print(reader, Screen(json=json), count, follow=False)
 
 
@@ -164,14 +164,15 @@ def tail(
     quiet: Quiet = False,
 ) -> int:
     """Print the newest events."""
-    with LogReader(_one(directory, stream)) as reader:
+    with LogReader(choose(directory, stream)) as reader:
         reader.seek_last(count)
         if follow:
             note(f"following {safe(reader.stream)}", quiet=quiet)
         return _print(reader, Screen(json=json), None, follow=follow)
 
 
-def _seek(reader: LogReader, start: str) -> None:
+def seek(reader: LogReader, start: str) -> None:
+    """Go where `--start` says; raises `ConfigError`."""
     where = parse_start(parse_where(start))
     if where.position is not None:
         reader.seek(where.position.epoch, where.position.seq)
@@ -186,7 +187,7 @@ def _seek(reader: LogReader, start: str) -> None:
 
 
 def _print(reader: LogReader, screen: Screen, count: int | None, *, follow: bool) -> int:
-    codec = _codec(reader.codec)
+    codec = codec_of(reader.codec)
     while True:
         for item in reader.runs():
             if isinstance(item, Loss):
@@ -209,7 +210,8 @@ def _pieces(events: list[Event], count: int | None, screen: Screen) -> Iterator[
         yield events[at : min(wanted, at + BATCH_MAX)]
 
 
-def _codec(name: str) -> Codec:
+def codec_of(name: str) -> Codec:
+    """A stream's codec, or one that says that it is not known."""
     try:
         return codec_for(name)
     except ConfigError:
@@ -221,7 +223,7 @@ def _codec(name: str) -> Codec:
 
 def check(directory: Dir, stream: StreamName = None, json: Json = False) -> int:
     """Read everything."""
-    folders = _logs(directory) if stream is None else [_one(directory, stream)]
+    folders = _logs(directory) if stream is None else [choose(directory, stream)]
     status = GOOD
     for folder in folders:
         report = verify(folder)
@@ -274,7 +276,8 @@ def _logs(directory: str) -> list[LogFolder]:
     return found
 
 
-def _one(directory: str, stream: str | None) -> LogFolder:
+def choose(directory: str, stream: str | None) -> LogFolder:
+    """The log that is meant; raises `ConfigError`."""
     found = _logs(directory)
     names = {}
     for folder in found:

@@ -207,7 +207,7 @@ def pub(
             for item in items:
                 if tally.events == 0:
                     if wait:
-                        _wait_for_subscribers(peer, item.topic, wait, wait_s, quiet)
+                        wait_for_subscribers(peer, item.topic, wait, wait_s, quiet)
                     tally.start()
                 if pacer is not None:
                     pacer.wait()
@@ -289,9 +289,7 @@ def _losing(peer: Peer, ratio: float, seed: int, tally: Tally) -> Iterator[None]
             tally.dropped = link.dropped + path.dropped
 
 
-def _wait_for_subscribers(
-    peer: Peer, topic: str, count: int, timeout_s: float, quiet: bool
-) -> None:
+def wait_for_subscribers(peer: Peer, topic: str, count: int, timeout_s: float, quiet: bool) -> None:
     """As the peer's own, and tells meanwhile what it waits for, and why in vain."""
     started = time.monotonic()
     explained = quiet
