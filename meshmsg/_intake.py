@@ -256,6 +256,7 @@ class Intake:
         self._lines: dict[Group, MulticastClient] = {}
         self._singles: dict[bytes, Source] = {}  # by how their live packets begin
         self._only_line: MulticastClient | None = None  # where all streams come by one
+        self._turn = 0  # what is read first, of ZeroMQ's socket and the lines
         self._packet_fault: Callable[[bytes], bool] | None = None
         self._fault_at: tuple[str, int] | None = None  # the line where packets are lost
         self._timing = NackTiming(
@@ -466,6 +467,11 @@ class Intake:
         """Read messages; returns whether none is left."""
         limit = self._tuning.inbox_bytes_max
         recv, ready = self._client.recv, self._ready
+        if self._lines:
+            # What always has something ready must not keep the others waiting.
+            self._turn += 1
+            if self._turn % 2 and not self._read_lines(now, read_ahead):
+                return False
         for _ in range(READ_FRAMES_MAX * (16 if read_ahead else 1)):
             if self._ready_bytes >= limit:
                 self._full_at = now
@@ -482,7 +488,9 @@ class Intake:
         """Read multicast packets; returns whether none is left."""
         limit, ready = self._tuning.inbox_bytes_max, self._ready
         drained = True
-        for line in list(self._lines.values()):
+        lines = list(self._lines.values())
+        at = self._turn // 2 % len(lines)
+        for line in lines[at:] + lines[:at]:
             for _ in range(READ_DATAGRAMS_MAX * (16 if read_ahead else 1)):
                 if self._ready_bytes >= limit:
                     self._full_at = now
