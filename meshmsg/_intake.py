@@ -831,7 +831,7 @@ class Intake:
                     waiting = True
                     break
                 # What is missing of the old epoch went with the memory of the process that had it.
-                stop = max(source.heard_next, source.ends.pop(source.receiver.epoch, 0))
+                stop = max(_heard_next(source), source.ends.pop(source.receiver.epoch, 0))
                 self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
         if drained and not waiting:
@@ -956,7 +956,7 @@ class Intake:
                     rows.append(_row(figures, label, figures.consumed, "ended"))
                 if source.receiver is not None:
                     figures = self._figures(source.books, source.receiver)
-                    stop = max(source.heard_next, figures.received)
+                    stop = max(_heard_next(source), figures.received)
                     rows.append(_row(figures, label, stop, "live"))
         return rows
 
@@ -998,6 +998,17 @@ class Intake:
                         source.packets.leave()
                 for line in self._lines.values():
                     line.close()
+
+
+def _heard_next(source: Source) -> int:
+    """One past the last event that we know of, if only by some of its packets."""
+    below = None if source.packets is None else source.packets.receiver
+    receiver = source.receiver
+    if below is not None and receiver is not None and below.epoch == receiver.epoch:
+        first, stop = below.begun
+        if first == receiver.high:  # not any other: nothing has proved it yet
+            return max(source.heard_next, stop)
+    return source.heard_next
 
 
 def _row(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:
