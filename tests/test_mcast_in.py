@@ -66,7 +66,7 @@ def test_reports_come_by_time_and_by_progress(source: PacketSource, line: Line) 
     source.report(0.1, 2_000_000)
     assert len(line.reports) == 2
     assert source.receiver is not None
-    source.receiver.next = 1_000_000 // 4 // source.info.packet_bytes
+    source.receiver.high = 1_000_000 // 4 // source.info.packet_bytes
     source.report(0.101, 2_000_000)
     assert len(line.reports) == 3
 
