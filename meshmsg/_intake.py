@@ -273,6 +273,7 @@ class Intake:
         self._lines: dict[Group, MulticastClient] = {}
         self._singles: dict[bytes, Source] = {}  # by how their live packets begin
         self._only_line: MulticastClient | None = None  # where all streams come by one
+        self._turn = 0  # what is read first, of ZeroMQ's socket and the lines
         self._packet_fault: Callable[[bytes], bool] | None = None
         self._fault_at: tuple[str, int] | None = None  # the line where packets are lost
         self._timing = NackTiming(
@@ -480,6 +481,11 @@ class Intake:
         """Read messages; returns whether none is left."""
         limit = self._tuning.inbox_bytes_max
         recv, ready = self._client.recv, self._ready
+        if self._lines:
+            # What always has something ready must not keep the others waiting.
+            self._turn += 1
+            if self._turn % 2 and not self._read_lines(now, read_ahead):
+                return False
         for _ in range(READ_FRAMES_MAX * (16 if read_ahead else 1)):
             if self._ready_bytes >= limit:
                 self._full_at = now
@@ -496,7 +502,9 @@ class Intake:
         """Read multicast packets; returns whether none is left."""
         limit, ready = self._tuning.inbox_bytes_max, self._ready
         drained = True
-        for line in list(self._lines.values()):
+        lines = list(self._lines.values())
+        at = self._turn // 2 % len(lines)
+        for line in lines[at:] + lines[:at]:
             for _ in range(READ_DATAGRAMS_MAX * (16 if read_ahead else 1)):
                 if self._ready_bytes >= limit:
                     self._full_at = now
@@ -847,7 +855,7 @@ class Intake:
                     waiting = True
                     break
                 # What is missing of the old epoch went with the memory of the process that had it.
-                stop = max(source.heard_next, source.ends.pop(source.receiver.epoch, 0))
+                stop = max(_heard_next(source), source.ends.pop(source.receiver.epoch, 0))
                 source.overs.pop(source.receiver.epoch, None)
                 self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
@@ -994,7 +1002,7 @@ class Intake:
                     rows.append(_row(figures, label, figures.consumed, "ended"))
                 if source.receiver is not None:
                     figures = self._figures(source.books, source.receiver)
-                    stop = max(source.heard_next, figures.received)
+                    stop = max(_heard_next(source), figures.received)
                     rows.append(_row(figures, label, stop, "live"))
         return rows
 
@@ -1036,6 +1044,17 @@ class Intake:
                         source.packets.leave()
                 for line in self._lines.values():
                     line.close()
+
+
+def _heard_next(source: Source) -> int:
+    """One past the last event that we know of, if only by some of its packets."""
+    below = None if source.packets is None else source.packets.receiver
+    receiver = source.receiver
+    if below is not None and receiver is not None and below.epoch == receiver.epoch:
+        first, stop = below.begun
+        if first == receiver.high:  # not any other: nothing has proved it yet
+            return max(source.heard_next, stop)
+    return source.heard_next
 
 
 def _row(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:

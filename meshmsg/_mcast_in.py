@@ -103,18 +103,12 @@ class PacketSource:
         self._reported_window = -1
         self._cramped = True  # the window may have opened since it was reported
         self._report_due = 0.0
-        self._timing = NackTiming(
-            delay_s=info.nack_delay_s,
-            spread_s=info.nack_backoff_s,
-            retry_s=info.nack_retry_s,
-            retry_growth=RETRY_GROWTH,
-            retry_max_s=max(RETRY_MAX_S, info.nack_retry_s),
-            deadline_s=info.nack_deadline_s,
-        )
+        self._timing = _timing_of(info)
 
     def renew(self, info: MulticastInfo) -> None:
         """The publisher came back, and sends from elsewhere."""
         self.info = info
+        self._timing = _timing_of(info)  # of the epoch that it comes with
         self._sources = set(info.sources)
         self._ports = {port for host, port in info.sources if host in ("", "0.0.0.0", "::")}
 
@@ -283,6 +277,17 @@ class PacketSource:
         if receiver is not None:
             figures["lines"][0]["first"] += receiver.singles  # these have but one line
         return figures
+
+
+def _timing_of(info: MulticastInfo) -> NackTiming:
+    return NackTiming(
+        delay_s=info.nack_delay_s,
+        spread_s=info.nack_backoff_s,
+        retry_s=info.nack_retry_s,
+        retry_growth=RETRY_GROWTH,
+        retry_max_s=max(RETRY_MAX_S, info.nack_retry_s),
+        deadline_s=info.nack_deadline_s,
+    )
 
 
 def _decoded(packet: bytes) -> Any:

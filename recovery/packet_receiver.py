@@ -621,6 +621,12 @@ class PacketReceiver:
         self._detector.hold(now=now)
 
     @property
+    def begun(self) -> Range:
+        """The events of the frame whose packets are coming in; empty between frames."""
+        frame = self._frame
+        return (0, 0) if frame is None else (frame[0], frame[0] + frame[3])
+
+    @property
     def missing(self) -> int:
         """Packets known to exist that have not come."""
         return self._detector.missing

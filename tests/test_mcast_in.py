@@ -8,7 +8,7 @@ import pytest
 
 from meshmsg._mcast_in import PacketSource, info_of
 from meshmsg._multicast import Multicast
-from meshmsg._packet import PacketStatus, decode_packet
+from meshmsg._packet import PacketBeat, PacketStatus, decode_packet
 
 SENDER = ("127.0.0.1", 4000)
 
@@ -80,3 +80,15 @@ def test_window_closes_when_too_much_is_held_behind_a_gap(source: PacketSource, 
     source.receiver.held_bytes = source._held_bytes_max
     source.report(0.0, 2_000_000)
     assert line.reports[-1].window_bytes == 1_000_000
+
+
+def test_publisher_that_comes_back_brings_its_timing(source: PacketSource) -> None:
+    source.renew(info_of(Multicast("239.255.7.7:30001", nack_deadline="100ms"), [SENDER]))
+    source.enter(10, 0)
+    assert source.receiver is not None
+    beat = PacketBeat(7, 10, 3, 0, 0, 3, 1, 0).encode()
+    source.receiver.receive(beat, len(beat), now=0.0)
+    assert source.receiver.missing == 3
+    for now in (0.05, 0.1, 0.15, 0.2, 0.25):
+        source.receiver.on_deadline(now=now)
+    assert source.receiver.missing == 0

@@ -214,3 +214,32 @@ def test_async_receiver(group: str, by_hand: bool) -> None:
     with Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub:
         pub.publish_many("a.b", numbered.payloads(0, 100))
         asyncio.run(read(pub.address, pub))
+
+
+@both_kinds()
+def test_event_of_which_only_a_part_was_sent_is_not_forgotten(group: str, by_hand: bool) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    transport = {"group": group, "flow": "rate", "rate": "1MB"}
+    stream = {"topics": "a.**", "transport": transport}
+    with (
+        RemotePeer("pub", bind=[address], streams=[stream]) as pub,
+        receiver("sub", address, group, by_hand) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+        pub.run("peer.publish('a.b', b'first')")
+        event = events.get(timeout=10)
+        assert event is not None
+        pub.run("peer.publish('a.b', bytes(12_000_000))")
+        wait_until(lambda: sub.ledger().rows[0].in_flight == 1)
+        pub.kill()
+        assert events.get(timeout=0.2) is None
+        with RemotePeer("pub", bind=[address], streams=[stream]) as again:
+            again.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            again.run("peer.publish('a.b', b'again')")
+            later = events.get(timeout=10)
+            assert later is not None
+            assert later.data == b"again"
+    (loss,) = events.losses
+    old = event.position
+    assert (loss.epoch, loss.first, loss.stop, loss.reason) == (old.epoch, 1, 2, "gone")

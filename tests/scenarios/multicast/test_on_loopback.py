@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from meshmsg import Feed, Multicast, Peer, Stream, testing
 from tests import numbered
 from tests.remote import RemotePeer
+from tests.scenarios.multicast.conftest import new_group
 
 
 @pytest.mark.parametrize("percent", [5, 20])
@@ -73,3 +76,27 @@ def test_the_last_packet_of_all_is_found_missing(group: str) -> None:
             event = events.get(timeout=10)
             assert event is not None
             assert event.data == number
+
+
+@pytest.mark.parametrize("transport", ["multicast", "zeromq"])
+def test_a_busy_stream_does_not_keep_another_line_waiting(transport: str) -> None:
+    busy_line = Multicast(new_group()) if transport == "multicast" else None
+    busy = Stream("busy.**", overflow="drop_oldest", transport=busy_line)
+    calm = Stream("calm.**", transport=Multicast(new_group()))
+    with (
+        Peer("loud", streams=[busy]) as loud,
+        Peer("quiet", streams=[calm]) as quiet,
+        Peer("desk", connect=[loud.address, quiet.address]) as desk,
+        desk.subscribe("**") as events,
+    ):
+        loud.wait_for_subscribers("busy.a", timeout=5)
+        quiet.wait_for_subscribers("calm.a", timeout=5)
+        events.wait_for_publishers(2, timeout=5)
+        with events._intake.lock:  # nobody reads meanwhile
+            for _ in range(40):
+                loud.publish("busy.a", b"x" * 60_000)
+            quiet.publish("calm.a", 1)
+            time.sleep(0.2)
+        read = events.batches(timeout=5)
+        streams = [next(read).stream for _ in range(8)]
+    assert "quiet/calm.**" in streams
