@@ -198,6 +198,8 @@ class PeerConfig:
     """Addresses of peers to connect to."""
     interface: str = "127.0.0.1"
     """Where a peer without `bind` listens, and joins multicast groups: an address or a name."""
+    second_interface: str | None = None
+    """Where the second line of multicast streams is joined; `interface` if not given."""
     mesh: str = "default"
     """Peers of different meshes refuse each other."""
     data_dir: str | None = None
@@ -237,6 +239,8 @@ class PeerConfig:
             if names.count(name) > 1:
                 raise ConfigError("feeds", f"{name!r} stands twice: one feed is enough")
         check_text("interface", self.interface)
+        if self.second_interface is not None:
+            check_text("second_interface", self.second_interface)
         if isinstance(self.data_dir, Path):
             set_field(self, "data_dir", str(self.data_dir))
         elif self.data_dir is not None:

@@ -86,6 +86,7 @@ class MulticastInfo(msgspec.Struct, frozen=True):
     receive_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
     second: Name = ""
     parity: bool = False
+    reach_bytes: U64 = 0  # how far the sender goes ahead of a receiver; 0: not said
 
 
 class StreamInfo(msgspec.Struct, frozen=True):

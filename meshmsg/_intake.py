@@ -233,6 +233,7 @@ class Intake:
         type: Any,
         start: StartAt,
         interface: str = "127.0.0.1",
+        second_interface: str = "",
     ) -> None:
         self.sub = sub
         self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
@@ -270,6 +271,7 @@ class Intake:
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
         self._interface = interface
+        self._second_interface = second_interface
         self._lines: dict[Group, MulticastClient] = {}
         self._singles: dict[bytes, Source] = {}  # by how their live packets begin
         self._only_line: MulticastClient | None = None  # where all streams come by one
@@ -666,7 +668,7 @@ class Intake:
             source.info = info
             source.link = notice.link
             if info.multicast is not None:
-                self._tune_in(source, info.multicast, self._interface)
+                self._tune_in(source, info.multicast, self._interface, self._second_interface)
             elif source.packets is not None:
                 source.packets = None  # it came back with another transport
                 self._leave_groups()
@@ -699,7 +701,8 @@ class Intake:
         self._by_wire[wire_id] = source
         assert info.multicast is not None
         interface = transport.interface or self._interface
-        self._tune_in(source, info.multicast, interface, transport.second_interface or "")
+        second = transport.second_interface or self._second_interface
+        self._tune_in(source, info.multicast, interface, second)
         if source.packets is not None:
             source.packets.begin = partial(self._begin, source)
             source.packets.begin_at = self.start.for_beat(feed.stream)

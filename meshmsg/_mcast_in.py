@@ -43,7 +43,9 @@ WINDOW_PARTS = 4
 Begin = Callable[[int, int, int, int], None]
 
 
-def info_of(config: Multicast, sources: Sequence[tuple[str, int]]) -> MulticastInfo:
+def info_of(
+    config: Multicast, sources: Sequence[tuple[str, int]], reach_bytes: int = 0
+) -> MulticastInfo:
     """What subscribers are told of a stream's transport."""
     return MulticastInfo(
         group=config.group,
@@ -59,6 +61,7 @@ def info_of(config: Multicast, sources: Sequence[tuple[str, int]]) -> MulticastI
         status_interval_s=float(config.status_interval),
         receiver_timeout_s=float(config.receiver_timeout),
         receive_buffer_bytes=int(config.receive_buffer),
+        reach_bytes=reach_bytes,
     )
 
 
@@ -99,6 +102,8 @@ class PacketSource:
         self._pinned: list[tuple[Any, ...]] = []  # by hand: the senders that we listen to
         self._heard_at = -NEVER
         self._window_max = min(line.window_bytes for line in lines)
+        if info.reach_bytes:  # reported in parts of what the sender waits for
+            self._window_max = max(info.packet_bytes, min(self._window_max, info.reach_bytes))
         self._report_at = 0  # the packet whose arrival is reported
         self._reported_window = -1
         self._cramped = True  # the window may have opened since it was reported

@@ -58,7 +58,9 @@ class PacketOutlet:
         )
         self.sender = PacketSender(wire_id, epoch, policy)
         self.server = MulticastServer(transport, interface)
-        self.info: MulticastInfo = info_of(transport, self.server.sources)
+        self.info: MulticastInfo = info_of(
+            transport, self.server.sources, self.sender.reach * transport.packet_bytes
+        )
         self.counters: Counter[str] = Counter()
         self._wire_id = wire_id
         self._crowded_bytes = {

@@ -58,6 +58,7 @@ class PeerBase:
         bind: str | Sequence[str] = (),
         connect: str | Sequence[str] = (),
         interface: str = "127.0.0.1",
+        second_interface: str | None = None,
         mesh: str = "default",
         data_dir: str | Path | None = None,
         feeds: Feed | Sequence[Feed] = (),
@@ -76,6 +77,7 @@ class PeerBase:
             bind=addresses("bind", bind),
             connect=addresses("connect", connect),
             interface=interface,
+            second_interface=second_interface,
             mesh=mesh,
             data_dir=None if data_dir is None else str(data_dir),
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
@@ -150,6 +152,7 @@ class PeerBase:
             type,
             begin,
             node.config.interface,
+            node.config.second_interface or "",
         )
         intake.bookmarks = bookmarks
         node.add_intake(intake, name)

@@ -97,7 +97,7 @@ class PacketSender:
         self._pace = TokenBucket(policy.rate if policy.flow == "rate" else None)
         self._repair_pace = TokenBucket(policy.repair_rate)
         #: Packets that may be on their way, or held behind a gap: well within what is kept.
-        self._reach = max(BURST_PACKETS_MAX, policy.buffer_bytes * 3 // 4 // policy.packet_bytes)
+        self.reach = max(BURST_PACKETS_MAX, policy.buffer_bytes * 3 // 4 // policy.packet_bytes)
         self._receivers: dict[int, _Receiver] = {}
         self._look_at = NEVER  # nobody can be found silent before
         self._limit = NEVER  # packets before this number may be sent
@@ -394,7 +394,7 @@ class PacketSender:
         self._look_at = min(self._look_at, now + self.policy.receiver_timeout_s)
         if status.next >= receiver.next:  # not overtaken by a later one
             receiver.next = status.next
-            ahead = min(status.window_bytes // self.policy.packet_bytes, self._reach)
+            ahead = min(status.window_bytes // self.policy.packet_bytes, self.reach)
             self._settle(receiver, status.next + ahead)
 
     def admit(self, receiver: int, window_bytes: int, *, now: float) -> int:
@@ -469,7 +469,7 @@ class PacketSender:
     def _trim(self, now: float) -> None:
         keep_from = self.store.next
         if self.policy.hold:
-            # What a receiver has yet to ask for stays, too: `_reach` bounds how much that is.
+            # What a receiver has yet to ask for stays, too: `reach` bounds how much that is.
             full = self.store.bytes > self.policy.buffer_bytes
             keep_from = min(self.sent, self.slowest) if full else self.sent
         self.store.trim(now=now, keep_from=keep_from)

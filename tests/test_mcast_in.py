@@ -92,3 +92,9 @@ def test_publisher_that_comes_back_brings_its_timing(source: PacketSource) -> No
     for now in (0.05, 0.1, 0.15, 0.2, 0.25):
         source.receiver.on_deadline(now=now)
     assert source.receiver.missing == 0
+
+
+def test_receiver_reports_in_parts_of_what_the_sender_waits_for(line: Line) -> None:
+    info = info_of(Multicast("239.255.7.7:30001"), [SENDER], reach_bytes=200_000)
+    source = PacketSource(info, 7, 1, [line], 64 << 20)  # type: ignore[list-item]
+    assert source._window_max == 200_000

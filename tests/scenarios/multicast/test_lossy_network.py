@@ -87,6 +87,19 @@ def test_receiver_by_hand_on_a_one_way_network(mesh: Any) -> None:
     assert sub.eval("peer.stats()['links']") == []
 
 
+def test_connected_receiver_joins_the_second_line_on_its_second_card(mesh: Any) -> None:
+    net = mesh.net
+    second = mesh.group.replace("239.", "238.")
+    cards = {"second": second, "second_interface": net["sender"].addresses[1]}
+    pub = mesh.publisher(transport=cards)
+    sub = mesh.receiver("one", pub, second_interface=net["one"].addresses[1])
+    pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+    receive_all(pub, [sub], 20_000, 60)
+    first, other = packets_of(sub)["lines"]
+    assert (first["interface"], other["interface"]) == ("eth0", "eth1")
+    assert other["first"] + other["again"] > 0
+
+
 def test_two_lines_with_loss_of_their_own(mesh: Any) -> None:
     net = mesh.net
     second = mesh.group.replace("239.", "238.")
