@@ -350,7 +350,10 @@ class Member:
             if source is not None:
                 if source.epoch != epoch:
                     self._drop_work(source)
-                source.epoch = epoch
+                    # Its numbers mean other events now: what is still acknowledged of the old
+                    # ones ends in the old source, and is never said.
+                    source = self._offered[name] = source.renewed(epoch)
+                source.link = notice.link
                 source.joined = True
                 self._by_wire[source.wire_id] = source
         known = self._addresses.get(id(notice.link))

@@ -67,6 +67,13 @@ class WorkSource:
         self.nacks: list[Refusal] = []
         self.returned: list[AckRange] = []
 
+    def renewed(self, epoch: int) -> WorkSource:
+        """The same stream from another start of its publisher, with nothing to be said."""
+        new = WorkSource(self.info, self.wire_id, self.link, self.codec)
+        new.epoch = epoch
+        new.delivered, new.redelivered, new.acked = self.delivered, self.redelivered, self.acked
+        return new
+
 
 class WorkBatch(Batch):
     """Events for a member of a group; they are to be acknowledged."""
