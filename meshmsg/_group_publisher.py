@@ -244,10 +244,11 @@ class GroupSide:
         if member is None:
             return False
         for connected in monitor.read():
-            if connected and member.lost_at is None:
+            if connected and member.lost_at is None and not member.work.connected:
                 member.work.connected = True
                 self._enter(member, now)
             else:
+                # Lost; or a second connection, which would get a share of the member's work.
                 self._suspend(member, now)
         return True
 
