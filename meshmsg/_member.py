@@ -424,7 +424,9 @@ class Member:
     def nack(self, batch: WorkBatch, index: int, delay_s: float, error: str) -> None:
         """One event is to come again, for somebody: said at once."""
         seq = batch.frame.first + index
-        refusal = Refusal(seq, batch.attempt_at(index), delay_s, error[:ERROR_CHARS_MAX])
+        # Half a surrogate pair, as in names of files, cannot be encoded.
+        text = error[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
+        refusal = Refusal(seq, batch.attempt_at(index), delay_s, text)
         with self._settle_lock:
             batch.source.nacks.append(refusal)
             self.counters["nacked"] += 1
@@ -438,10 +440,11 @@ class Member:
             if closed:
                 by_link = {key: (link, []) for key, link in self._links.items()}
             for source in list(self._by_wire.values()):
-                settlement = settlement_of(source)
-                if settlement is not None:
+                while (settlement := settlement_of(source)) is not None:
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
+                    if not (source.ack_ranges or source.returned):
+                        break  # all of it fitted
                 if source.acks:  # came meanwhile, from another thread
                     self._unsaid_since, self._unsaid = time.monotonic(), True
             for link, said in by_link.values():

@@ -180,4 +180,8 @@ def ranges_of(pairs: list[tuple[int, int]]) -> list[AckRange]:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # an error that cannot say what it is must not take the place of this one
+        return name

@@ -229,6 +229,45 @@ def test_late_ack_is_stale_refused_and_counted() -> None:
         assert (stats["acked"], stats["timed_out"], stats["stale_acks"]) == (1, 1, 1)
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise TypeError("it has no text")
+
+
+@pytest.mark.parametrize("error", [ValueError("half a pair: \udc80"), Wordless()])
+def test_any_exception_gives_an_event_back_and_costs_no_ack(error: Exception) -> None:
+    with mesh(members=1) as (boss, events):
+        boss.publish_many("jobs.x", [1, 2])
+        one, two = take(events, 2)
+        events.ack(one)
+        with pytest.raises(type(error)) as caught, two:
+            raise error
+        assert caught.value is error
+        again = events.get(5)
+        assert (again.data, again.attempt) == (2, 2)
+        with pytest.raises(ConfigError, match="at most"):
+            events.nack(again, delay=1e10)
+        events.ack(again)
+        boss.flush(5)
+        assert group_of(boss)["acked"] == 2
+
+
+def test_more_acks_than_a_message_holds_are_all_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second event: a range for each."""
+    monkeypatch.setattr("meshmsg._work.ACK_RANGES_MAX", 100)
+    count = 1000
+    with mesh(members=1, prefetch=1000, order="none") as (boss, events):
+        boss.publish_many("jobs.x", range(count))
+        got = take(events, count)
+        with events._intake._settle_lock:  # nobody says any of it before all is there
+            for event in got[::2]:
+                event._batch._acks.append(event.position.seq)
+        events._intake.say()
+        wait_until(lambda: group_of(boss)["acked"] == count // 2)
+        events.ack(got[1::2])
+        boss.flush(10)
+
+
 def test_double_ack_counts_once() -> None:
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
@@ -411,6 +450,7 @@ def test_when_all_have_left_others_may_agree_anew() -> None:
         ({"group": "g", "max_attempts": 0}, "max_attempts"),
         ({"group": "g", "ack_timeout": 0}, "ack_timeout"),
         ({"group": "g", "ack_timeout": "soon"}, "ack_timeout"),
+        ({"group": "g", "ack_timeout": 1e10}, "ack_timeout"),
         ({"group": "g", "order": "keys"}, "order"),
         ({"prefetch": 5}, "group"),
         ({"auto_ack": True}, "group"),
