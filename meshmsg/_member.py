@@ -363,7 +363,7 @@ class Member:
                     self._inlet.disconnect(known)
                     for source in list(self._by_wire.values()):
                         if source.link is notice.link:
-                            self._drop_work(source)  # the publisher sends it again
+                            self._let_go(source)  # the publisher sends it again
                 self._inlet.connect(notice.address)
             except ProtocolError as error:
                 self.counters["bad_messages"] += 1
@@ -381,9 +381,16 @@ class Member:
             self.counters["parted"] += 1
         for source in list(self._by_wire.values()):
             if source.link is link:
-                self._drop_work(source)
+                self._let_go(source)
                 source.joined = False
                 del self._by_wire[source.wire_id]
+
+    def _let_go(self, source: WorkSource) -> None:
+        """Others have its work: hand nothing more of it out, the batch in hand included."""
+        if self.current is not None and self.current.source is source:
+            deque(self.iterator, maxlen=0)
+            self.current = None
+        self._drop_work(source)
 
     def _drop_work(self, source: WorkSource) -> None:
         self._ready = deque(

@@ -268,6 +268,26 @@ def test_more_acks_than_a_message_holds_are_all_said(monkeypatch: pytest.MonkeyP
         boss.flush(10)
 
 
+def test_member_that_was_parted_hands_out_nothing_of_what_others_have() -> None:
+    with mesh(members=1) as (boss, events):
+        boss.publish_many("jobs.x", range(10))
+        assert events.get(5).data == 0
+        publisher = boss._node.publisher
+
+        def give_up() -> None:
+            with publisher._lock:
+                for member in list(publisher.groups._members.values()):
+                    publisher.groups._drop(member, "thought to be gone", time.monotonic())
+
+        boss._node.call(give_up)
+        wait_until(lambda: events._intake.counters["parted"] == 1)
+        got = take(events, 10)
+        assert sorted(event.data for event in got) == list(range(10))
+        assert {event.attempt for event in got} == {2}
+        events.ack(got)
+        boss.flush(5)
+
+
 def test_double_ack_counts_once() -> None:
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
