@@ -148,8 +148,10 @@ class SubscriptionBase:
             done.member.ack_batch(done)
         elif isinstance(done, Batch):
             done.ack_at(0)
+        elif isinstance(done, str | bytes) or not isinstance(done, Iterable):
+            raise ConfigError("ack", f"{done!r} is not an event, a batch or a list of events")
         else:
-            for event in done:  # type: ignore[union-attr]
+            for event in done:
                 self.ack(event)
         for item in more:
             self.ack(item)
@@ -160,6 +162,8 @@ class SubscriptionBase:
         Not before `delay` seconds are over; `error` is kept for the dead letters.  Raises
         `ConfigError` outside of groups.
         """
+        if not isinstance(event, Event):
+            raise ConfigError("nack", f"{event!r} is not an event: give back one at a time")
         batch: Any = event._batch
         if not isinstance(batch, WorkBatch):
             raise ConfigError("nack", "only events of a group (group=...) can be")

@@ -355,6 +355,15 @@ def test_outside_of_groups_there_is_nothing_to_acknowledge() -> None:
             raise KeyError
 
 
+@pytest.mark.parametrize("wrong", [None, "event", b"event", 5, ["event"], [None]])
+def test_what_is_no_event_is_refused_by_name(wrong: Any) -> None:
+    with mesh() as (_, events):
+        with pytest.raises(ConfigError, match="not an event"):
+            events.ack(wrong)
+        with pytest.raises(ConfigError, match="not an event"):
+            events.nack(wrong)
+
+
 # Leaving -----------------------------------------------------------------------------------------
 
 
@@ -480,6 +489,11 @@ def test_options_that_cannot_be_used_are_named(options: dict[str, Any], field: s
     with Peer("peer") as peer, pytest.raises(ConfigError) as caught:
         peer.subscribe("jobs.**", **options)
     assert caught.value.field == field
+
+
+def test_group_is_declared_once() -> None:
+    with pytest.raises(ConfigError, match="each name once"):
+        Stream("jobs.**", groups=["workers", "workers"])
 
 
 # Dead letters ------------------------------------------------------------------------------------
