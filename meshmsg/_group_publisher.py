@@ -466,7 +466,9 @@ class GroupSide:
             self._dispatch(seat, now)
             due = min(due, group.deadline())
             since, keep = seat.empty_since, seat.outlet.config.group_keep
-            if since is not None and not seat.declared and now - since > float(keep):
+            if since is None or seat.declared or now - since <= float(keep):
+                continue
+            if not self._present(seat):  # nor on its way: it would be left with a group of the past
                 self._retire(seat, now)
         return due
 

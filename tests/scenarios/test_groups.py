@@ -416,6 +416,26 @@ def test_group_is_given_up_after_a_time() -> None:
         boss.flush(1)
 
 
+def test_group_is_not_given_up_while_a_member_is_on_its_way() -> None:
+    with (
+        Peer("boss", streams=[Stream("jobs.**", group_keep="1ms")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+    ):
+        groups = boss._node.publisher.groups
+        enter = groups._enter
+
+        def late(member: Any, now: float) -> None:
+            groups.on_tick(now + 1)  # long after what `group_keep` allows, as seen by the clock
+            enter(member, now)
+
+        groups._enter = late
+        with worker.subscribe("jobs.**", group="workers") as events:
+            boss.wait_for_subscribers("jobs.x", timeout=10)
+            boss.publish("jobs.x", 1)
+            events.ack(take(events, 1))
+            boss.flush(5)
+
+
 def test_declared_group_keeps_events_from_the_first_on() -> None:
     with (
         Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
