@@ -114,6 +114,8 @@ class Stream:
         wanted = "a name or a list of names: write groups=['workers']"
         groups = several("groups", self.groups, str, wanted)
         set_field(self, "groups", tuple(check_group("groups", group) for group in groups))
+        if len(set(groups)) < len(groups):  # the second would wait for members for ever
+            raise ConfigError("groups", f"{', '.join(groups)}: each name once")
         if self.event_bytes_max > FRAME_BYTES_MAX // 2:  # type: ignore[operator]
             raise ConfigError("event_bytes_max", f"at most {FRAME_BYTES_MAX // 2:,} bytes")
         if self.buffer_bytes < 64 * 1024:  # type: ignore[operator]

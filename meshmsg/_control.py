@@ -28,12 +28,13 @@ ACK_RANGES_MAX = 65_536
 #: Events that a member may ask for ahead of its acknowledgements.
 PREFETCH_MAX = 1_000_000
 ATTEMPTS_MAX = 1_000_000
+DURATION_MAX_S = 1e9
 
 U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Id = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
-Duration = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=DURATION_MAX_S)]
 Range = tuple[U64, U64]
 Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
 

@@ -244,10 +244,11 @@ class GroupSide:
         if member is None:
             return False
         for connected in monitor.read():
-            if connected and member.lost_at is None:
+            if connected and member.lost_at is None and not member.work.connected:
                 member.work.connected = True
                 self._enter(member, now)
             else:
+                # Lost; or a second connection, which would get a share of the member's work.
                 self._suspend(member, now)
         return True
 
@@ -465,7 +466,9 @@ class GroupSide:
             self._dispatch(seat, now)
             due = min(due, group.deadline())
             since, keep = seat.empty_since, seat.outlet.config.group_keep
-            if since is not None and not seat.declared and now - since > float(keep):
+            if since is None or seat.declared or now - since <= float(keep):
+                continue
+            if not self._present(seat):  # nor on its way: it would be left with a group of the past
                 self._retire(seat, now)
         return due
 

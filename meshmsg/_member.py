@@ -350,7 +350,10 @@ class Member:
             if source is not None:
                 if source.epoch != epoch:
                     self._drop_work(source)
-                source.epoch = epoch
+                    # Its numbers mean other events now: what is still acknowledged of the old
+                    # ones ends in the old source, and is never said.
+                    source = self._offered[name] = source.renewed(epoch)
+                source.link = notice.link
                 source.joined = True
                 self._by_wire[source.wire_id] = source
         known = self._addresses.get(id(notice.link))
@@ -360,7 +363,7 @@ class Member:
                     self._inlet.disconnect(known)
                     for source in list(self._by_wire.values()):
                         if source.link is notice.link:
-                            self._drop_work(source)  # the publisher sends it again
+                            self._let_go(source)  # the publisher sends it again
                 self._inlet.connect(notice.address)
             except ProtocolError as error:
                 self.counters["bad_messages"] += 1
@@ -378,9 +381,16 @@ class Member:
             self.counters["parted"] += 1
         for source in list(self._by_wire.values()):
             if source.link is link:
-                self._drop_work(source)
+                self._let_go(source)
                 source.joined = False
                 del self._by_wire[source.wire_id]
+
+    def _let_go(self, source: WorkSource) -> None:
+        """Others have its work: hand nothing more of it out, the batch in hand included."""
+        if self.current is not None and self.current.source is source:
+            deque(self.iterator, maxlen=0)
+            self.current = None
+        self._drop_work(source)
 
     def _drop_work(self, source: WorkSource) -> None:
         self._ready = deque(
@@ -421,7 +431,9 @@ class Member:
     def nack(self, batch: WorkBatch, index: int, delay_s: float, error: str) -> None:
         """One event is to come again, for somebody: said at once."""
         seq = batch.frame.first + index
-        refusal = Refusal(seq, batch.attempt_at(index), delay_s, error[:ERROR_CHARS_MAX])
+        # Half a surrogate pair, as in names of files, cannot be encoded.
+        text = error[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
+        refusal = Refusal(seq, batch.attempt_at(index), delay_s, text)
         with self._settle_lock:
             batch.source.nacks.append(refusal)
             self.counters["nacked"] += 1
@@ -435,10 +447,11 @@ class Member:
             if closed:
                 by_link = {key: (link, []) for key, link in self._links.items()}
             for source in list(self._by_wire.values()):
-                settlement = settlement_of(source)
-                if settlement is not None:
+                while (settlement := settlement_of(source)) is not None:
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
+                    if not (source.ack_ranges or source.returned):
+                        break  # all of it fitted
                 if source.acks:  # came meanwhile, from another thread
                     self._unsaid_since, self._unsaid = time.monotonic(), True
             for link, said in by_link.values():

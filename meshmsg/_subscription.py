@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._batch import Batch
 from meshmsg._config import ORDER_WORDS, check_group
-from meshmsg._control import ATTEMPTS_MAX, PREFETCH_MAX
+from meshmsg._control import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
 from meshmsg._intake import Intake, StartAt
@@ -80,10 +80,18 @@ def member_options(
     ):
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise ConfigError(field, f"{value!r} is not a number from 1 to {most:,}")
-    timeout_s = parse_time("ack_timeout", ack_timeout)
+    timeout_s = _duration("ack_timeout", ack_timeout)
     if timeout_s <= 0:
         raise ConfigError("ack_timeout", "must be more than 0 seconds")
     return MemberOptions(group, prefetch, timeout_s, max_attempts, order, bool(auto_ack))
+
+
+def _duration(field: str, value: float | str) -> float:
+    """A time that publishers take; a longer one would cost all that is said with it."""
+    seconds = parse_time(field, value)
+    if seconds > DURATION_MAX_S:
+        raise ConfigError(field, f"at most {DURATION_MAX_S:,.0f} seconds")
+    return seconds
 
 
 class SubscriptionBase:
@@ -147,8 +155,10 @@ class SubscriptionBase:
             done.member.ack_batch(done)
         elif isinstance(done, Batch):
             done.ack_at(0)
+        elif isinstance(done, str | bytes) or not isinstance(done, Iterable):
+            raise ConfigError("ack", f"{done!r} is not an event, a batch or a list of events")
         else:
-            for event in done:  # type: ignore[union-attr]
+            for event in done:
                 self.ack(event)
         for item in more:
             self.ack(item)
@@ -159,10 +169,12 @@ class SubscriptionBase:
         Not before `delay` seconds are over; `error` is kept for the dead letters.  Raises
         `ConfigError` outside of groups.
         """
+        if not isinstance(event, Event):
+            raise ConfigError("nack", f"{event!r} is not an event: give back one at a time")
         batch: Any = event._batch
         if not isinstance(batch, WorkBatch):
             raise ConfigError("nack", "only events of a group (group=...) can be")
-        batch.member.nack(batch, event._index, parse_time("delay", delay), str(error))
+        batch.member.nack(batch, event._index, _duration("delay", delay), str(error))
 
     def stats(self) -> dict[str, Any]:
         """Figures of this subscription, as plain data."""

@@ -67,6 +67,13 @@ class WorkSource:
         self.nacks: list[Refusal] = []
         self.returned: list[AckRange] = []
 
+    def renewed(self, epoch: int) -> WorkSource:
+        """The same stream from another start of its publisher, with nothing to be said."""
+        new = WorkSource(self.info, self.wire_id, self.link, self.codec)
+        new.epoch = epoch
+        new.delivered, new.redelivered, new.acked = self.delivered, self.redelivered, self.acked
+        return new
+
 
 class WorkBatch(Batch):
     """Events for a member of a group; they are to be acknowledged."""
@@ -173,4 +180,8 @@ def ranges_of(pairs: list[tuple[int, int]]) -> list[AckRange]:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # an error that cannot say what it is must not take the place of this one
+        return name

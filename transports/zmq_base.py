@@ -119,19 +119,39 @@ class Monitor:
     """Tells when the connection of a socket comes and goes."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         self._owner = socket
-        self._socket = socket.get_monitor_socket(events)
+        self._socket = socket.get_monitor_socket(
+            zmq.EVENT_ACCEPTED
+            | zmq.EVENT_CONNECTED
+            | zmq.EVENT_HANDSHAKE_SUCCEEDED
+            | zmq.EVENT_DISCONNECTED
+        )
+        # By descriptor; a handshake does not say on which of the streams that are open it was.
+        self._open: set[bytes] = set()
+        self._ours: set[bytes] = set()
         self.pollable = self._socket
 
     def read(self) -> Iterable[bool]:
-        """`True` for each connection made, `False` for each one lost."""
+        """`True` for each connection made, `False` for each one lost.
+
+        Whoever comes and does not speak ZeroMQ makes no connection, and loses none.
+        """
         while True:
             try:
                 event, _ = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.ZMQError:
                 return
-            yield int.from_bytes(event[:2], sys.byteorder) == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            kind, descriptor = int.from_bytes(event[:2], sys.byteorder), event[2:]
+            if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._ours |= self._open
+                yield True
+            elif kind == zmq.EVENT_DISCONNECTED:
+                self._open.discard(descriptor)
+                if descriptor in self._ours:
+                    self._ours.discard(descriptor)
+                    yield False
+            else:
+                self._open.add(descriptor)
 
     def close(self) -> None:
         """Stop watching."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from meshmsg._config import check_group
 from meshmsg._errors import ConfigError, EventsLost
 from meshmsg._event import Event, Loss
 from meshmsg._multicast import Feed, Multicast
@@ -195,7 +196,11 @@ def sub(
             note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
         losses = screen.show_loss if on_loss is OnLoss.report else "raise"
         options: dict[str, Any] = {}
-        if group is not None:
+        if group is None:
+            if ack is not Ack.shown:
+                raise usage("--ack", "goes with --group NAME")
+        else:
+            check_group("--group", group)
             options = {"group": group, "order": order.value, "prefetch": prefetch}
             options |= {"max_attempts": max_attempts}
         with peer.subscribe(*patterns, start=where, on_loss=losses, **options) as events:

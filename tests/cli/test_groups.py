@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from meshmsg import Peer, Stream
 from tests.remote import wait_until
 
@@ -105,3 +107,13 @@ def test_ledger_has_a_row_for_the_group(run: Any) -> None:
         assert result.exit_code == 0
         (row,) = [line for line in result.stdout.splitlines() if "group workers" in line]
         assert row.split() == ["✔", "group", "workers", "10", "9", "0", "0", "1", "-"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--group", "a b"], "--group: 'a b'"), (["--ack", "never"], "--ack: goes with --group")],
+)
+def test_what_cannot_be_is_named_by_its_option(run: Any, options: list[str], words: str) -> None:
+    result = run("sub", "jobs.**", *options, "--bind", FREE, "--timeout", "1s")
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -229,6 +229,65 @@ def test_late_ack_is_stale_refused_and_counted() -> None:
         assert (stats["acked"], stats["timed_out"], stats["stale_acks"]) == (1, 1, 1)
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise TypeError("it has no text")
+
+
+@pytest.mark.parametrize("error", [ValueError("half a pair: \udc80"), Wordless()])
+def test_any_exception_gives_an_event_back_and_costs_no_ack(error: Exception) -> None:
+    with mesh(members=1) as (boss, events):
+        boss.publish_many("jobs.x", [1, 2])
+        one, two = take(events, 2)
+        events.ack(one)
+        with pytest.raises(type(error)) as caught, two:
+            raise error
+        assert caught.value is error
+        again = events.get(5)
+        assert (again.data, again.attempt) == (2, 2)
+        with pytest.raises(ConfigError, match="at most"):
+            events.nack(again, delay=1e10)
+        events.ack(again)
+        boss.flush(5)
+        assert group_of(boss)["acked"] == 2
+
+
+def test_more_acks_than_a_message_holds_are_all_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second event: a range for each."""
+    monkeypatch.setattr("meshmsg._work.ACK_RANGES_MAX", 100)
+    count = 1000
+    with mesh(members=1, prefetch=1000, order="none") as (boss, events):
+        boss.publish_many("jobs.x", range(count))
+        got = take(events, count)
+        with events._intake._settle_lock:  # nobody says any of it before all is there
+            for event in got[::2]:
+                event._batch._acks.append(event.position.seq)
+        events._intake.say()
+        wait_until(lambda: group_of(boss)["acked"] == count // 2)
+        events.ack(got[1::2])
+        boss.flush(10)
+
+
+def test_member_that_was_parted_hands_out_nothing_of_what_others_have() -> None:
+    with mesh(members=1) as (boss, events):
+        boss.publish_many("jobs.x", range(10))
+        assert events.get(5).data == 0
+        publisher = boss._node.publisher
+
+        def give_up() -> None:
+            with publisher._lock:
+                for member in list(publisher.groups._members.values()):
+                    publisher.groups._drop(member, "thought to be gone", time.monotonic())
+
+        boss._node.call(give_up)
+        wait_until(lambda: events._intake.counters["parted"] == 1)
+        got = take(events, 10)
+        assert sorted(event.data for event in got) == list(range(10))
+        assert {event.attempt for event in got} == {2}
+        events.ack(got)
+        boss.flush(5)
+
+
 def test_double_ack_counts_once() -> None:
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
@@ -296,6 +355,15 @@ def test_outside_of_groups_there_is_nothing_to_acknowledge() -> None:
             raise KeyError
 
 
+@pytest.mark.parametrize("wrong", [None, "event", b"event", 5, ["event"], [None]])
+def test_what_is_no_event_is_refused_by_name(wrong: Any) -> None:
+    with mesh() as (_, events):
+        with pytest.raises(ConfigError, match="not an event"):
+            events.ack(wrong)
+        with pytest.raises(ConfigError, match="not an event"):
+            events.nack(wrong)
+
+
 # Leaving -----------------------------------------------------------------------------------------
 
 
@@ -346,6 +414,26 @@ def test_group_is_given_up_after_a_time() -> None:
         assert row.state == "expired"
         assert row.reconciles
         boss.flush(1)
+
+
+def test_group_is_not_given_up_while_a_member_is_on_its_way() -> None:
+    with (
+        Peer("boss", streams=[Stream("jobs.**", group_keep="1ms")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+    ):
+        groups = boss._node.publisher.groups
+        enter = groups._enter
+
+        def late(member: Any, now: float) -> None:
+            groups.on_tick(now + 1)  # long after what `group_keep` allows, as seen by the clock
+            enter(member, now)
+
+        groups._enter = late
+        with worker.subscribe("jobs.**", group="workers") as events:
+            boss.wait_for_subscribers("jobs.x", timeout=10)
+            boss.publish("jobs.x", 1)
+            events.ack(take(events, 1))
+            boss.flush(5)
 
 
 def test_declared_group_keeps_events_from_the_first_on() -> None:
@@ -411,6 +499,7 @@ def test_when_all_have_left_others_may_agree_anew() -> None:
         ({"group": "g", "max_attempts": 0}, "max_attempts"),
         ({"group": "g", "ack_timeout": 0}, "ack_timeout"),
         ({"group": "g", "ack_timeout": "soon"}, "ack_timeout"),
+        ({"group": "g", "ack_timeout": 1e10}, "ack_timeout"),
         ({"group": "g", "order": "keys"}, "order"),
         ({"prefetch": 5}, "group"),
         ({"auto_ack": True}, "group"),
@@ -420,6 +509,11 @@ def test_options_that_cannot_be_used_are_named(options: dict[str, Any], field: s
     with Peer("peer") as peer, pytest.raises(ConfigError) as caught:
         peer.subscribe("jobs.**", **options)
     assert caught.value.field == field
+
+
+def test_group_is_declared_once() -> None:
+    with pytest.raises(ConfigError, match="each name once"):
+        Stream("jobs.**", groups=["workers", "workers"])
 
 
 # Dead letters ------------------------------------------------------------------------------------

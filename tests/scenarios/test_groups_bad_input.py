@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -163,3 +165,43 @@ def test_another_peer_cannot_speak_for_a_member() -> None:
         assert isinstance(stranger.hear(), c.Unjoined)
         assert boss.stats()["streams"]["jobs.**"]["groups"][0]["acked"] == 0
         events.ack(event)
+
+
+def work_address(events: Any) -> str:
+    (address,) = events._intake._addresses.values()
+    return str(address)
+
+
+def test_strange_bytes_at_the_work_socket_cost_the_member_nothing() -> None:
+    with scene() as (boss, events, _):
+        boss.publish("jobs.x", 1)
+        event = events.get(10)
+        host, _, port = work_address(events).removeprefix("tcp://").rpartition(":")
+        for data in (b"", b"GET / HTTP/1.0\r\n\r\n" * 10, b"\xff" * 9 + b"\x7f"):
+            with socket.create_connection((host, int(port))) as stream:
+                stream.sendall(data)
+                time.sleep(0.1)
+        time.sleep(0.2)
+        events.ack(event)
+        boss.flush(5)
+        group = boss.stats()["streams"]["jobs.**"]["groups"][0]
+        assert (group["acked"], group["redelivered"], group["stale_acks"]) == (1, 0, 0)
+        assert boss.stats()["counters"].get("members_lost", 0) == 0
+
+
+def test_work_is_not_shared_with_a_second_connection() -> None:
+    with scene() as (boss, events, _):
+        context: Any = zmq.Context()
+        thief = context.socket(zmq.PULL)
+        try:
+            thief.connect(work_address(events))
+            wait_until(lambda: boss.stats()["counters"].get("members_lost") == 1)
+            boss.wait_for_subscribers("jobs.x", timeout=10)
+            for n in range(10):
+                boss.publish("jobs.x", n)
+            for _ in range(10):
+                events.ack(events.get(10))
+            boss.flush(5)
+            assert not thief.poll(0)
+        finally:
+            context.destroy(linger=0)

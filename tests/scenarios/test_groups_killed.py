@@ -297,3 +297,28 @@ def test_broken_connection_brings_the_work_to_a_member_again(tcp_proxy: Any) -> 
                 proxy.cut()
         assert {event.data for event in got} == set(range(100))
         assert boss.ledger().reconciles
+
+
+def test_late_ack_of_an_earlier_start_settles_nothing_of_the_next() -> None:
+    """Numbers begin anew with each start of a publisher: event 0 then is not event 0 now."""
+    streams = [Stream("jobs.**", groups="workers")]
+    with Peer("worker") as worker, worker.subscribe("jobs.**", group="workers") as events:
+        boss = Peer("boss", streams=streams, connect=worker.address).open()
+        address = boss.address
+        boss.publish("jobs.x", "then")
+        then = events.get(10)
+        with pytest.warns(RuntimeWarning, match="group workers"):
+            boss.close(timeout=0)
+        with Peer("boss", streams=streams, bind=address, connect=worker.address) as again:
+            again.publish("jobs.x", "now")
+            now = events.get(20)
+            assert then is not None
+            assert now is not None
+            assert (then.data, now.data) == ("then", "now")
+            assert then.position.seq == now.position.seq
+            events.ack(then)
+            events.nack(then)
+            time.sleep(0.2)
+            assert (group_of(again)["acked"], group_of(again)["in_flight"]) == (0, 1)
+            events.ack(now)
+            again.flush(5)
