@@ -58,6 +58,8 @@ BACKGROUND_AFTER_S = 0.05
 #: The same where packets wait in a kernel buffer, which fills quickly.
 BACKGROUND_PACKETS_S = 0.005
 READ_DATAGRAMS_MAX = 8
+#: Read beside each batch that is handed over while more are ready.
+KEEP_UP_DATAGRAMS = 3
 #: Magic, kind, flags, place, stream and epoch: all that live first packets of a stream share.
 SINGLE_PREFIX_BYTES = HEAD.size - 8
 READ_FRAMES_MAX = 64
@@ -403,6 +405,8 @@ class Intake:
         if left:
             return self.current if as_events else self._rest(left)
         ready = self._ready
+        if len(ready) > 1 and self._lines:
+            self._keep_up()
         while ready:
             source, books, delivery = ready.popleft()
             if isinstance(delivery, Loss):
@@ -424,6 +428,21 @@ class Intake:
             if batch is not None:
                 return batch
         return None
+
+    def _keep_up(self) -> None:
+        """Read on while much is ready, as after a repair: a kernel buffer fills quickly."""
+        now = time.monotonic()
+        for line in list(self._lines.values()):
+            for _ in range(KEEP_UP_DATAGRAMS):
+                if self._ready_bytes >= self._tuning.inbox_bytes_max:
+                    break
+                datagram = line.recv()
+                if datagram is None:
+                    break
+                self._on_datagram(line, datagram, now)
+        self.driven_at = now
+        if now >= self._timer_due:
+            self._run_timers(now, False)
 
     def _hand_over(self, source: Source, books: Books, run: Run, as_events: bool) -> Batch | None:
         """What the subscription's patterns take of a run, entered in the books."""

@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -72,16 +74,26 @@ class LossyPath:
         self.data_dropped = 0  #: those of them that carried events, for the first time or again
         self.passed = 0  #: packets let through so far
         self._random = random.Random(seed)
+        self._left = self._draw()  # packets until the next one is lost
 
     def __call__(self, packet: bytes) -> bool:
         """Whether this packet is lost."""
         return bool(self.lost_of(packet, max(1, len(packet))))
 
+    def _draw(self) -> int:
+        """How many pass between two that are lost: one draw a loss, and not one a packet."""
+        if not 0 < self.ratio < 1:
+            return 0 if self.ratio else sys.maxsize
+        return int(math.log1p(-self._random.random()) / math.log1p(-self.ratio))
+
     def lost_of(self, data: bytes, packet_bytes: int) -> list[int]:
         """Where packets begin that are lost, of many one behind the other."""
-        draw, ratio = self._random.random, self.ratio
         starts = range(0, len(data) or 1, packet_bytes)
-        lost = [at for at in starts if draw() < ratio]
+        lost = []
+        while self._left < len(starts):
+            lost.append(starts[self._left])
+            self._left += 1 + self._draw()
+        self._left -= len(starts)
         self.dropped += len(lost)
         self.passed += len(starts) - len(lost)
         for at in lost:

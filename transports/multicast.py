@@ -205,7 +205,8 @@ def _lose(fault: Fault, data: bytes, packet_bytes: int, counters: Counter[str]) 
     if not lost:
         return data
     counters["injected_drops"] += len(lost)
-    return b"".join(data[at : at + packet_bytes] for at in starts if at not in lost)
+    kept = zip([0, *(at + packet_bytes for at in lost)], [*lost, len(data)], strict=True)
+    return b"".join(data[first:stop] for first, stop in kept)
 
 
 class Inlet:
