@@ -89,7 +89,7 @@ class LossDetector:
     def __init__(self, timing: NackTiming, rng: random.Random | None = None) -> None:
         self._timing = timing
         self._random = rng
-        self._group_size = 0  # not known
+        self._group_size = 1
         self._gaps: list[_Gap] = []
         self._due = NEVER
         self._slept_s = 0.0  # how late `on_deadline` was called, all together
@@ -260,15 +260,13 @@ class LossDetector:
     def _spread_s(self) -> float:
         """The longest random addition."""
         size = self._group_size
-        return self._timing.spread_s * (1.0 if size <= 1 else math.log1p(size))
+        return self._timing.spread_s * (1.0 if size == 1 else math.log1p(size))
 
     def _jitter(self, wait: float) -> float:
         if self._random is None or not self._timing.spread_s:
             return wait
         size = self._group_size
         if size == 1:
-            return wait  # nobody else could ask at the same time
-        if not size:
             return wait + self._random.random() * self._spread_s
         # Truncated exponential (as RFC 5401 has it): a few draw short waits, most long ones, so
         # that the first to ask is heard before the others would.
