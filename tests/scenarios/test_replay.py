@@ -95,15 +95,9 @@ def test_what_left_the_memory_comes_from_the_log(tmp_path: Path) -> None:
             assert events.losses == []
 
 
-@pytest.mark.parametrize("transport", list(TRANSPORTS))
-def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
-    tmp_path: Path, transport: str
-) -> None:
+def test_connected_subscriber_misses_nothing_of_a_killed_publisher(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
-    group = {"multicast": "239.255.7.10:30923"}.get(transport)
-    streams: list[dict[str, Any]] = [{"topics": "a.**", "durability": "log"}]
-    if group is not None:
-        streams[0]["transport"] = {"group": group}
+    streams = [{"topics": "a.**", "durability": "log"}]
     arguments: dict[str, Any] = {"bind": address, "data_dir": str(tmp_path), "streams": streams}
     with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
         wanted = []
@@ -111,9 +105,9 @@ def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
             pub = RemotePeer("pub", **arguments)
             if life == 0:
                 pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
-            if group is None:  # what is published is neither sent nor sent again
-                pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
-                pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
+            # What is published is neither sent nor sent again.
+            pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
+            pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
             pub.run(f"for n in range(100): peer.publish('a.b', [{life}, n])")
             wanted += [[life, n] for n in range(100)]
             pub.kill()
