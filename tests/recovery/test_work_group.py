@@ -210,6 +210,19 @@ def test_ack_of_an_earlier_attempt_is_stale_after_redelivery() -> None:
     assert bench.group.acked == 1
 
 
+def test_ack_of_the_attempt_before_is_stale_at_the_same_member() -> None:
+    bench = Bench()
+    bench.join(A)
+    bench.publish()
+    for attempt in (1, 2):
+        bench.deal()
+        assert bench.nack(A, 0, attempt=attempt)
+    assert bench.deal() == {A: [(0, 3)]}
+    assert bench.ack(A, 0, attempt=2) == 1
+    assert bench.group.acked == 0
+    assert bench.ack(A, 0, attempt=3) == 0
+
+
 # Redelivery --------------------------------------------------------------------------------------
 
 
