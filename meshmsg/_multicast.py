@@ -75,10 +75,10 @@ class Multicast:
     """Packets older than this are not sent again, though `buffer_bytes` may still hold them."""
     parity: tuple[int, int] | str | None = None
     """Forward error correction: `"16+2"` adds 2 parity packets to at most 16 data packets."""
-    nack_delay: float | str = "1ms"
+    nack_delay: float | str = "200us"
     """A missing packet that comes within this time was only late, and is not asked for."""
     nack_backoff: float | str = "2ms"
-    """Random addition to it, times ln(1 + receivers), so that few of many receivers ask."""
+    """Random addition to it, times ln(1 + receivers), so that few of many ask; a tenth for one."""
     nack_retry: float | str = "20ms"
     """The first repeat of a request; each further one comes half as much later, up to 200 ms."""
     nack_deadline: float | str = "5s"

@@ -14,9 +14,9 @@ NAME_BYTES_MAX = 128
 
 # At most 18 digits: what follows is arithmetic in floats.
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgG])(i?))?[bB]?\s*\Z")
-_TIME = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(ms|s|m|h|d|)\s*\Z")
+_TIME = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(us|ms|s|m|h|d|)\s*\Z")
 _PORT = re.compile(r"[0-9]{1,5}")
-_TIME_UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_size(field_name: str, value: int | str) -> int:

@@ -25,6 +25,9 @@ NEVER = float("inf")
 RANGES_MAX = 256
 #: A gap is held back for others for this part of the deadline: they may be lying.
 HOLD_SHARE = 0.25
+#: The random addition of a lone receiver: nobody has to hear it before he asks too, but what is
+#: found missing within that time is asked for together.
+LONE_SHARE = 0.1
 #: Gaps are not cut finer than this many for the sake of what others ask for.
 SPLITS_MAX = 4096
 
@@ -104,6 +107,10 @@ class LossDetector:
 
     def __len__(self) -> int:
         return len(self._gaps)
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self._gaps, number, key=_first) - 1
+        return index >= 0 and number < self._gaps[index].stop
 
     def ranges(self, *, before: float = NEVER) -> list[Range]:
         """The gaps, in order; only those found before a time."""
@@ -260,7 +267,7 @@ class LossDetector:
     def _spread_s(self) -> float:
         """The longest random addition."""
         size = self._group_size
-        return self._timing.spread_s * (1.0 if size == 1 else math.log1p(size))
+        return self._timing.spread_s * (LONE_SHARE if size == 1 else math.log1p(size))
 
     def _jitter(self, wait: float) -> float:
         if self._random is None or not self._timing.spread_s:

@@ -34,6 +34,7 @@ from meshmsg._packet import (
     check_data_head,
     decode_packet,
 )
+from meshmsg.recovery.held_packets import HeldPackets, Run
 from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
 from meshmsg.recovery.parity import ParityDecoder
 from meshmsg.recovery.ranges import RangeSet
@@ -68,10 +69,6 @@ _COUNT = bytes(range(256)) * 2
 _RUN_MAX = 256
 
 
-#: A packet, or the part of a datagram that it is.
-Data = bytes | memoryview
-
-
 class PacketReceiver:
     """Packets of one stream and epoch, put together."""
 
@@ -94,7 +91,6 @@ class PacketReceiver:
         self.next = start or 0  #: packets before this number are handed on or skipped
         self.high = self.next  #: one past the highest number heard of
         self.event_next = 0  #: events before this number exist, and their packets were seen to
-        self.held_bytes = 0
         self.lost_reason = ""  #: why packets were given up last
         self.ended = False  #: the sender says that nothing more will come
         self.singles = 0  #: frames that were one packet and the next one
@@ -104,7 +100,7 @@ class PacketReceiver:
         self._detector = LossDetector(timing, rng)
         self._detector.in_group_of(GROUP_UNKNOWN)
         self._held_bytes_max = held_bytes_max
-        self._held: dict[int, Data] = {}
+        self._held = HeldPackets()
         self._lost = RangeSet()
         self._parts: list[memoryview] = []
         self._frame: tuple[Any, ...] | None = None
@@ -147,8 +143,8 @@ class PacketReceiver:
             elif number < self.next and self.started:
                 self.counters["duplicates"] += 1
                 refused += 1
-            elif number == self.high and (
-                count := self._hold_run(data, at, packet_bytes, head)
+            elif number >= self.high and (
+                count := self._hold_run(data, at, stop, packet_bytes, head, now)
             ):  # behind a gap, the path of nearly all
                 taken += count
                 at += count * packet_bytes
@@ -239,11 +235,7 @@ class PacketReceiver:
             self._frame = head[7:]
             self._skipping = False
         count = _run_length(data, at, packet_bytes, head)
-        view = memoryview(data)
-        end = at + count * packet_bytes
-        self._parts += [
-            view[one + _PAYLOAD : one + packet_bytes] for one in range(at, end, packet_bytes)
-        ]
+        self._add_parts(Run(count, data, at, packet_bytes))
         self.next = self.high = number + count
         if place + count == packets:
             self._join(out, now)
@@ -284,10 +276,12 @@ class PacketReceiver:
                 return False
             self.started = True
             self.next = self.high = self._skipped_to = number
-        if number < self.next or number in self._held:
+        if number < self.high and not self._is_wanted(number):
             self.counters["duplicates"] += 1
             return False
-        if number != self.next and not self._has_room(number, len(packet)):
+        refusal = self._refusal(number, len(packet))
+        if refusal and number != self.next:
+            self.counters[refusal] += 1
             return False
         if self._parity is not None:
             self._remember(number, packet)
@@ -298,41 +292,51 @@ class PacketReceiver:
             self._append(head, packet, out, now)
             self._advance(out, now)
         else:
-            self._held[number] = packet
-            self.held_bytes += len(packet)
+            self._held.add(number, Run(1, packet, 0, len(packet)))
         return True
 
-    def _hold_run(self, data: bytes, at: int, packet_bytes: int, head: tuple[Any, ...]) -> int:
-        """Behind a gap: the next packets of the frame that came last, which was looked at then.
+    def _is_wanted(self, number: int) -> bool:
+        """Whether a packet that was heard of is neither handed on nor held."""
+        return number >= self.next and (number in self._detector or number in self._lost)
+
+    def _hold_run(
+        self,
+        data: bytes,
+        at: int,
+        stop: int,
+        packet_bytes: int,
+        head: tuple[Any, ...],
+        now: float,
+    ) -> int:
+        """Behind a gap, old or new: take packets of one frame that follow each other.
 
         Returns how many were taken; none if it is not as simple as that.
         """
         number = head[6]
-        if head[7:] != self._shape or not 0 < head[3] < head[9] or number == self.next:
+        if number == self.next or not self.started or self._parity is not None:
             return 0
-        if self._parity is not None:
+        if head[7:] != self._shape or head[3] >= head[9]:
+            try:
+                check_data_head(DataHead(*head), stop - at - _PAYLOAD)
+            except ProtocolError:
+                return 0
+        run = Run(_run_length(data, at, packet_bytes, head), data, at, packet_bytes)
+        if self._refusal(number, run.size):
             return 0
-        count = _run_length(data, at, packet_bytes, head)
-        end = min(at + count * packet_bytes, len(data))
-        if self.held_bytes + end - at > self._held_bytes_max:
-            return 0
-        view = memoryview(data)
-        packets = [view[one : one + packet_bytes] for one in range(at, end, packet_bytes)]
-        self.high = number + count
-        self._held.update(zip(range(number, number + count), packets, strict=True))
-        self.held_bytes += end - at
-        return count
+        self._shape = head[7:]
+        if number > self.high:
+            self._detector.add(self.high, number, now=now)
+        self.high = number + run.count
+        self._held.add(number, run)
+        return run.count
 
-    def _has_room(self, number: int, size: int) -> bool:
+    def _refusal(self, number: int, size: int) -> str:
+        """Why packets cannot be held, as it is counted; empty if they can."""
         if number - self.high > JUMP_PACKETS_MAX or (
             number > self.high and len(self._detector) >= GAPS_MAX
         ):
-            self.counters["far_packets"] += 1
-            return False
-        if self.held_bytes + size > self._held_bytes_max:
-            self.counters["held_full"] += 1
-            return False
-        return True
+            return "far_packets"
+        return "held_full" if self._held.bytes + size > self._held_bytes_max else ""
 
     def _note(self, number: int, kind: int, now: float) -> None:
         """Enter a packet that came into the account of what is missing."""
@@ -350,44 +354,48 @@ class PacketReceiver:
 
     def _advance(self, out: list[Frame], now: float) -> None:
         """Go on with what is held, and over what is lost."""
-        held = self._held
         while True:
-            if self._frame is not None and self.next in held:
-                self._advance_frame(self._frame[2] - len(self._parts), out, now)
-                continue
-            packet = held.pop(self.next, None)
-            if packet is not None:
-                self.held_bytes -= len(packet)
-                self._append(_unpack_head(packet), packet, out, now)
-            elif self._lost and self._lost.bounds[0] <= self.next:
+            number = self.next
+            run = self._held.take(number)
+            if run is not None:
+                if run.count == 1:
+                    packet = run.packet(0)
+                    self._append(_unpack_head(packet), packet, out, now)
+                elif not self._append_run(run, out, now):
+                    self._held.split(number, run)
+            elif self._lost and self._lost.bounds[0] <= number:
                 first, stop = self._lost.pop_first()
-                self.counters["lost_packets"] += stop - max(first, self.next)
-                self.next = max(self.next, stop)
+                self.counters["lost_packets"] += stop - max(first, number)
+                self.next = max(number, stop)
                 self._skip()
             else:
                 return
 
-    def _advance_frame(self, left: int, out: list[Frame], now: float) -> None:
-        """Put the held packets of the frame together that is being put together.
+    def _append_run(self, run: Run, out: list[Frame], now: float) -> bool:
+        """Add the next packets in order to their frame, if they are what comes next of it.
 
-        By their numbers alone: if one of them is not what it should be, the frame does not prove
-        itself.
+        Only the first is looked at: if one of them is not what it should be, the frame does not
+        prove itself.
         """
-        pop, append = self._held.pop, self._parts.append
-        first, size, taken = self.next, 0, left
-        for number in range(first, first + left):
-            packet = pop(number, None)
-            if packet is None:
-                taken = number - first
-                break
-            size += len(packet)
-            append(memoryview(packet)[_PAYLOAD:])
-        self.next = first + taken
-        self.held_bytes -= size
-        if taken == left:
+        head = _unpack_head(run.data, run.at)
+        place = head[3]
+        if place != len(self._parts) or (place and head[7:] != self._frame):
+            return False
+        if not place:
+            self._frame = head[7:]
+            self._skipping = False
+        self._add_parts(run)
+        self.next += run.count
+        if place + run.count == head[9]:
             self._join(out, now)
+        return True
 
-    def _append(self, head: tuple[Any, ...], packet: Data, out: list[Frame], now: float) -> None:
+    def _add_parts(self, run: Run) -> None:
+        view, size = memoryview(run.data), run.packet_bytes
+        end = run.at + run.count * size
+        self._parts += [view[at + _PAYLOAD : at + size] for at in range(run.at, end, size)]
+
+    def _append(self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float) -> None:
         """The next packet in order: add it to its frame."""
         place, number = head[3], head[6]
         self.next = number + 1
@@ -500,7 +508,6 @@ class PacketReceiver:
         for first, stop in self._detector.ranges():
             self._detector.arrived(first, stop, now=now)
         self._held.clear()
-        self.held_bytes = 0
         self._lost.clear()
         self._spoiled.clear()
         self.next = self.high = beat.next
@@ -548,8 +555,7 @@ class PacketReceiver:
             self._detector.arrived(first, stop, now=now)
             self.counters["imaginary"] += stop - first
         if imaginary:
-            for number in [n for n in self._held if n >= next_]:
-                self.held_bytes -= len(self._held.pop(number))
+            self._held.drop_from(next_)
             for first, stop in self._detector.ranges():
                 if stop > next_:
                     self._detector.arrived(max(first, next_), stop, now=now)
@@ -625,6 +631,11 @@ class PacketReceiver:
         """The events of the frame whose packets are coming in; empty between frames."""
         frame = self._frame
         return (0, 0) if frame is None else (frame[0], frame[0] + frame[3])
+
+    @property
+    def held_bytes(self) -> int:
+        """Of packets that came behind a gap."""
+        return self._held.bytes
 
     @property
     def missing(self) -> int:

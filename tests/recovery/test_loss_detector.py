@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest import approx
 
 from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
 
@@ -112,8 +113,10 @@ def test_spread_moves_requests_apart_and_stays_in_its_bound() -> None:
         detector.add(0, 1, now=0.0)
         dues.append(detector.deadline())
     assert len(set(dues)) == 50
-    assert all(0.1 <= due <= 0.5 for due in dues)
-    assert LossDetector(timing, random.Random(1))._jitter(0) == random.Random(1).random() * 0.4
+    assert all(0.1 <= due <= 0.14 for due in dues)  # nobody else is there to be heard first
+    assert LossDetector(timing, random.Random(1))._jitter(0) == approx(
+        random.Random(1).random() * 0.04
+    )
 
 
 def test_new_gap_does_not_inherit_the_time_of_one_that_closed() -> None:
@@ -315,6 +318,7 @@ def test_holding_back_for_others_ends_with_a_part_of_the_deadline() -> None:
 
 def test_gaps_due_within_the_spread_are_asked_for_together() -> None:
     detector = LossDetector(SHARED, random.Random(1))
+    detector.in_group_of(2)
     for n in range(0, 20, 2):
         detector.add(n, n + 1, now=n / 100_000)
     asked, _ = detector.on_deadline(now=detector.deadline())

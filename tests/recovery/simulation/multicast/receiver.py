@@ -324,7 +324,7 @@ class Receiver:
         self.send(request)
 
     def check_memory(self, packets: PacketReceiver) -> None:
-        held = sum(map(len, packets._held.values()))
+        held = sum(run.size for run in packets._held._runs.values())
         assert packets.held_bytes == held <= self.world.options.held_bytes, "too much is held"
 
     # --- the control channel ---
