@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from pytest import approx
 
 from meshmsg import ConfigError, Feed, Multicast, PeerConfig, Stream, TopicError
 from meshmsg._config import config_from_tables
@@ -92,7 +91,9 @@ def test_a_transport_needs_only_its_group() -> None:
     assert LINE.address == ("239.255.7.7", 30001)
     assert LINE.request_port == 30002
     assert (LINE.rate, LINE.repair_rate, LINE.receive_buffer) == (10**8, 5 * 10**7, 8 << 20)
-    assert (LINE.nack_delay, LINE.nack_backoff, LINE.linger) == approx((0.0002, 0.002, 0.005))
+    assert (LINE.nack_delay, LINE.nack_backoff, LINE.linger) == pytest.approx(
+        (0.0002, 0.002, 0.005)
+    )
     assert (LINE.flow, LINE.ttl, LINE.parity, LINE.interface) == (None, None, None, None)
 
 

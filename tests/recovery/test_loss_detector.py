@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
 from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
 
@@ -114,7 +113,7 @@ def test_spread_moves_requests_apart_and_stays_in_its_bound() -> None:
         dues.append(detector.deadline())
     assert len(set(dues)) == 50
     assert all(0.1 <= due <= 0.14 for due in dues)  # nobody else is there to be heard first
-    assert LossDetector(timing, random.Random(1))._jitter(0) == approx(
+    assert LossDetector(timing, random.Random(1))._jitter(0) == pytest.approx(
         random.Random(1).random() * 0.04
     )
 
