@@ -47,8 +47,9 @@ from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
-from meshmsg.transports.fanout import SOON_S, FanoutClient
+from meshmsg.transports.fanout import FanoutClient
 from meshmsg.transports.multicast import Datagram, Group, MulticastClient
+from meshmsg.transports.zmq_inlet import SOON_S
 
 log = logging.getLogger("meshmsg.peer")
 

@@ -38,8 +38,8 @@ from meshmsg._subframe import Work, decode_work
 from meshmsg._topics import TopicFilter
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.transports.fanout import SOON_S
 from meshmsg.transports.workqueue import WorkInlet
+from meshmsg.transports.zmq_inlet import SOON_S
 
 log = logging.getLogger("meshmsg.peer")
 

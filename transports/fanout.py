@@ -14,12 +14,10 @@ from collections.abc import Callable
 
 import zmq
 
-from meshmsg._errors import ProtocolError
-from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.zmq_base import Context, bind, companion, milliseconds
+from meshmsg.transports.zmq_base import Context, bind, companion
+from meshmsg.transports.zmq_inlet import ZmqInlet
 
 TOKENS_PER_DRAIN_MAX = 10_000
-SOON_S = 0.04
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
 
@@ -70,21 +68,13 @@ class FanoutServer:
         self._socket.close(linger=int(linger_s * 1000))
 
 
-class FanoutClient:
+class FanoutClient(ZmqInlet):
     """The SUB socket of one subscription, connected to any number of publishers."""
 
     def __init__(self, context: Context, queue_frames: int) -> None:
-        self._socket = context.socket(
-            zmq.SUB, send_queue=SUBSCRIPTIONS_QUEUE, recv_queue=queue_frames
+        super().__init__(
+            context.socket(zmq.SUB, send_queue=SUBSCRIPTIONS_QUEUE, recv_queue=queue_frames)
         )
-        self._socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
-        self._connected: set[str] = set()
-        self._recv = self._socket.recv
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        self.wakeup = Wakeup()
-        self._poller.register(self.wakeup.fd, zmq.POLLIN)
-        self.fd = int(self._socket.getsockopt(zmq.FD))
 
     def watch(self, fd: int) -> None:
         """Have `wait` end for this descriptor, too."""
@@ -97,52 +87,3 @@ class FanoutClient:
     def subscribe(self, prefix: bytes) -> None:
         """Take messages that start with the prefix."""
         self._socket.setsockopt(zmq.SUBSCRIBE, prefix)
-
-    def connect(self, address: str) -> None:
-        """Connect to a publisher; a second call for the same address does nothing.
-
-        Raises `ProtocolError` for an address that ZeroMQ does not take.
-        """
-        if address in self._connected:
-            return
-        if "[" in address:
-            self._socket.setsockopt(zmq.IPV6, 1)
-        try:
-            self._socket.connect(address)
-        except zmq.ZMQError as error:
-            raise ProtocolError(f"{address!r}: {error}") from None
-        self._connected.add(address)
-
-    def disconnect(self, address: str) -> None:
-        """Leave a publisher; what it sent and is not yet read is lost."""
-        if address in self._connected:
-            self._connected.discard(address)
-            self._socket.disconnect(address)
-
-    def recv(self) -> bytes | None:
-        """The next message, or `None` when there is none now."""
-        try:
-            return self._recv(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-
-    def recv_soon(self) -> bytes | None:
-        """The next message, if it comes within `SOON_S`; deaf to wake-up calls meanwhile.
-
-        One call, where polling takes several: half of what waiting for a message costs.
-        """
-        try:
-            return self._recv()
-        except zmq.Again:
-            return None
-
-    def wait(self, timeout_s: float) -> None:
-        """Until there is a message, a wake-up call, or the time is up."""
-        ready = self._poller.poll(milliseconds(timeout_s))
-        if any(owner == self.wakeup.fd for owner, _ in ready):
-            self.wakeup.clear()
-
-    def close(self) -> None:
-        """Close at once."""
-        self._socket.close(linger=0)
-        self.wakeup.close()

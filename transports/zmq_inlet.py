@@ -1,0 +1,78 @@
+"""A ZeroMQ socket that takes messages of any number of publishers, and can be waited for.
+
+No lock: whoever calls holds the one that guards the socket.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from meshmsg._errors import ProtocolError
+from meshmsg.transports.wakeup import Wakeup
+from meshmsg.transports.zmq_base import milliseconds
+
+SOON_S = 0.04
+
+
+class ZmqInlet:
+    """Messages in, over any number of connections that this side makes."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
+        self._connected: set[str] = set()
+        self._recv = self._socket.recv
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self.wakeup = Wakeup()
+        self._poller.register(self.wakeup.fd, zmq.POLLIN)
+        self.fd = int(self._socket.getsockopt(zmq.FD))
+
+    def connect(self, address: str) -> None:
+        """Connect to a publisher; a second call for the same address does nothing.
+
+        Raises `ProtocolError` for an address that ZeroMQ does not take.
+        """
+        if address in self._connected:
+            return
+        if "[" in address:
+            self._socket.setsockopt(zmq.IPV6, 1)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            raise ProtocolError(f"{address!r}: {error}") from None
+        self._connected.add(address)
+
+    def disconnect(self, address: str) -> None:
+        """Leave a publisher; what it sent and is not yet read is lost."""
+        if address in self._connected:
+            self._connected.discard(address)
+            self._socket.disconnect(address)
+
+    def recv(self) -> bytes | None:
+        """The next message, or `None` when there is none now."""
+        try:
+            return self._recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def recv_soon(self) -> bytes | None:
+        """The next message, if it comes within `SOON_S`; deaf to wake-up calls meanwhile.
+
+        One call, where polling takes several: half of what waiting for a message costs.
+        """
+        try:
+            return self._recv()
+        except zmq.Again:
+            return None
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there is a message, a wake-up call, or the time is up."""
+        ready = self._poller.poll(milliseconds(timeout_s))
+        if any(owner == self.wakeup.fd for owner, _ in ready):
+            self.wakeup.clear()
+
+    def close(self) -> None:
+        """Close at once."""
+        self._socket.close(linger=0)
+        self.wakeup.close()
