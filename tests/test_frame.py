@@ -14,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshmsg import _frame
+from meshmsg import _frame_columns, _frame_layout
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import (
     CHECK_AT,
@@ -187,15 +187,15 @@ def test_large_events_make_no_tables() -> None:
     size = 1 << 20
     frame = Frame(encode_frame(STREAM, EPOCH, 0, "a", [b"x" * size, b"y" * size], 0))
     assert [payload[:1] for payload in frame.payloads.split(0, 2)] == [b"x", b"y"]
-    assert size not in _frame._uniform._tables
+    assert size not in _frame_layout.uniform._tables
 
 
 def test_small_frames_of_many_lengths_make_no_tables() -> None:
     """A table costs as much as hundreds of small frames, and each of these has its own length."""
-    before = set(_frame._uniform._tables)
+    before = set(_frame_layout.uniform._tables)
     for length in range(5000, 5200):
         Frame(encode_frame(STREAM, EPOCH, 0, "a", [b"x" * length], 0)).payloads.split(0, 1)
-    assert set(_frame._uniform._tables) == before
+    assert set(_frame_layout.uniform._tables) == before
 
 
 def test_ready_made_tables_are_bounded() -> None:
@@ -203,8 +203,8 @@ def test_ready_made_tables_are_bounded() -> None:
         payloads = [b"x" * length] * 64
         frame = Frame(encode_frame(STREAM, EPOCH, 0, "a", payloads, 0))
         assert frame.payloads.split(0, 64) == payloads
-    assert len(_frame._uniform._tables) <= _frame._uniform.LENGTHS_MAX
-    assert len(_frame._splitter._blocks) <= _frame._splitter.LENGTHS_MAX
+    assert len(_frame_layout.uniform._tables) <= _frame_layout.uniform.LENGTHS_MAX
+    assert len(_frame_columns.splitter._blocks) <= _frame_columns.splitter.LENGTHS_MAX
 
 
 def test_keys_and_headers_are_placed_by_index_in_whatever_order_they_are_given() -> None:
