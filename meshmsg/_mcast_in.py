@@ -292,6 +292,7 @@ def _timing_of(info: MulticastInfo) -> NackTiming:
         retry_growth=RETRY_GROWTH,
         retry_max_s=max(RETRY_MAX_S, info.nack_retry_s),
         deadline_s=info.nack_deadline_s,
+        learns=True,
     )
 
 

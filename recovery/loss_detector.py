@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 
 Range = tuple[int, int]
@@ -28,6 +29,9 @@ HOLD_SHARE = 0.25
 #: The random addition of a lone receiver: nobody has to hear it before he asks too, but what is
 #: found missing within that time is asked for together.
 LONE_SHARE = 0.1
+#: Answers whose times are remembered, and how much longer than usual one may take.
+ANSWERS_MAX = 15
+ANSWER_MARGIN = 2.0
 #: Gaps are not cut finer than this many for the sake of what others ask for.
 SPLITS_MAX = 4096
 
@@ -48,24 +52,28 @@ class NackTiming:
     """But never longer than this."""
     deadline_s: float = 5.0
     """Without any progress for this long, a gap is lost."""
+    learns: bool = False
+    """Whether answers that take longer than `retry_s` make the waits longer, too."""
 
 
 class _Gap:
-    __slots__ = ("asked_at", "due", "first", "since", "stop", "tries")
+    __slots__ = ("asked_at", "due", "first", "first_asked_at", "since", "stop", "tries")
 
-    def __init__(
-        self, first: int, stop: int, since: float, due: float, asked_at: float, tries: int = 0
-    ) -> None:
+    def __init__(self, first: int, stop: int, since: float, due: float, asked_at: float) -> None:
         self.first = first
         self.stop = stop
         self.since = since
         self.due = due
         self.asked_at = asked_at  # or found
-        self.tries = tries
+        self.first_asked_at = asked_at
+        self.tries = 0
 
     def part(self, first: int, stop: int) -> _Gap:
         """A piece of it."""
-        return _Gap(first, stop, self.since, self.due, self.asked_at, self.tries)
+        part = _Gap(first, stop, self.since, self.due, self.asked_at)
+        part.first_asked_at = self.first_asked_at
+        part.tries = self.tries
+        return part
 
 
 def _first(gap: _Gap) -> int:
@@ -76,6 +84,8 @@ class LossDetector:
     """Gaps of one stream, and the requests and verdicts that they lead to."""
 
     __slots__ = (
+        "_answer_s",
+        "_answers_s",
         "_due",
         "_gaps",
         "_group_size",
@@ -98,6 +108,8 @@ class LossDetector:
         self._slept_s = 0.0  # how late `on_deadline` was called, all together
         self._progress_at = -NEVER
         self._moved = False  # since the last `rearm`
+        self._answers_s: deque[float] = deque(maxlen=ANSWERS_MAX)
+        self._answer_s = 0.0  # how long an answer takes: the median of them
         self.missing = 0  #: events in all gaps
         self.nacks = 0  #: ranges asked for, repeats included
         self.unasked = 0  #: events that arrived before they were asked for
@@ -143,6 +155,8 @@ class LossDetector:
             found += high - low
             if not gap.tries:
                 self.unasked += high - low
+            elif self._timing.learns:
+                self._learn(now - gap.first_asked_at)
             rest = []
             if gap.first < low:
                 rest.append(gap.part(gap.first, low))
@@ -198,10 +212,20 @@ class LossDetector:
         self._gaps[index : index + 1] = [gap.part(a, b) for a, b in parts if a < b]
         return int(gap.first < low)
 
+    def _learn(self, took_s: float) -> None:
+        """An answer came, so long after it was asked for first.
+
+        Too long by a repeat if the request or the answer was lost, but most are not.
+        """
+        answers = self._answers_s
+        answers.append(took_s)
+        self._answer_s = sorted(answers)[len(answers) // 2]
+
     def _wait(self, gap: _Gap) -> float:
         timing = self._timing
+        first = max(timing.retry_s, self._answer_s * ANSWER_MARGIN)
         try:
-            return min(timing.retry_s * timing.retry_growth**gap.tries, timing.retry_max_s)
+            return min(first * timing.retry_growth**gap.tries, timing.retry_max_s)
         except OverflowError:  # after hundreds of tries
             return timing.retry_max_s
 
@@ -244,6 +268,8 @@ class LossDetector:
                 else:
                     ask.append((gap.first, gap.stop))
                 gap.due = now + self._jitter(self._wait(gap))
+                if not gap.tries:
+                    gap.first_asked_at = now
                 gap.tries += 1
                 gap.asked_at = now
             kept.append(gap)

@@ -330,3 +330,46 @@ def test_gap_after_hundreds_of_tries_is_still_asked_for() -> None:
     detector.add(0, 1, now=0.0)
     for _ in range(2000):
         assert detector.on_deadline(now=detector.deadline()) == ([(0, 1)], [])
+
+
+def test_answers_that_take_long_make_the_waits_longer() -> None:
+    timing = NackTiming(retry_s=0.02, retry_growth=1.5, retry_max_s=0.2, learns=True)
+    detector = LossDetector(timing)
+    now = 0.0
+    for n in range(50):  # each answer takes 80 ms
+        detector.add(n, n + 1, now=now)
+        detector.on_deadline(now=now)
+        while detector.deadline() < now + 0.08:
+            detector.on_deadline(now=detector.deadline())
+        now += 0.08
+        detector.arrived(n, n + 1, now=now)
+    asked = detector.nacks
+    for n in range(50, 60):
+        detector.add(n, n + 1, now=now)
+        detector.on_deadline(now=now)
+        assert 0.08 < detector.deadline() - now <= 0.2
+        now += 0.08
+        detector.arrived(n, n + 1, now=now)
+    assert detector.nacks == asked + 10
+
+
+def test_answers_of_which_few_are_lost_do_not_make_the_waits_longer() -> None:
+    detector = LossDetector(NackTiming(retry_s=0.02, learns=True))
+    for n in range(60):
+        detector.add(n, n + 1, now=float(n))
+        detector.on_deadline(now=float(n))
+        detector.arrived(n, n + 1, now=n + (0.001 if n % 3 else 0.5))
+    detector.add(60, 61, now=60.0)
+    detector.on_deadline(now=60.0)
+    assert detector.deadline() == pytest.approx(60.02)
+
+
+def test_waits_are_not_longer_where_that_was_not_asked_for() -> None:
+    detector = LossDetector(NackTiming(retry_s=0.02))
+    for n in range(20):
+        detector.add(n, n + 1, now=float(n))
+        detector.on_deadline(now=float(n))
+        detector.arrived(n, n + 1, now=n + 0.5)
+    detector.add(20, 21, now=20.0)
+    detector.on_deadline(now=20.0)
+    assert detector.deadline() == pytest.approx(20.02)

@@ -42,12 +42,13 @@ class Receiver:
         self.random = random.Random(f"{world.seed} receiver {sub}")
         self.start = self.random.choice(("live", "earliest"))
         self.timing = NackTiming(
-            delay_s=0.001,
+            delay_s=0.0002,
             spread_s=0.002,
             retry_s=0.02,
             retry_growth=1.5,
             retry_max_s=0.2,
             deadline_s=options.deadline_s,
+            learns=True,
         )
         self.inward, self.outward = Link(world), Link(world)
         self.lines = [
