@@ -25,6 +25,7 @@ from meshmsg._errors import (
     PeerRefused,
     ProtocolError,
     PublishTimeout,
+    ReplayError,
     TopicError,
     WaitTimeout,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Position",
     "ProtocolError",
     "PublishTimeout",
+    "ReplayError",
     "Stream",
     "Subscription",
     "TopicError",

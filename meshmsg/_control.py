@@ -331,6 +331,66 @@ class Bye(_Message, frozen=True, tag="bye"):
     tails: list[Tail]
 
 
+class LogsPlease(_Message, frozen=True, tag="logs?"):
+    """Which logs do you have of streams that carry these topics?"""
+
+    number: U64
+    mesh: Name
+    patterns: Annotated[list[Name], msgspec.Meta(max_length=1024)]
+
+
+class LogInfo(msgspec.Struct, frozen=True):
+    """A log that can be read: what it holds of each epoch."""
+
+    stream: Name
+    topics: Name
+    codec: Name
+    floor: tuple[U64, U64]  # all before this epoch and number has expired
+    epochs: list[tuple[U64, U64, U64]]  # epoch, first, stop
+    open: bool = False  # the newest epoch may go on
+    recorded: bool = False  # by a peer that is not its publisher
+
+
+class Logs(_Message, frozen=True, tag="logs"):
+    """The logs that were asked for, or why not."""
+
+    number: U64
+    peer: Name = ""
+    logs: list[LogInfo] = []
+    error: Text = ""
+
+
+class Read(_Message, frozen=True, tag="read"):
+    """Send these events from the log: parts, as much ahead of us as `credit` says."""
+
+    number: U64
+    mesh: Name
+    stream: Name
+    epoch: U64
+    first: U64
+    stop: U64
+    credit: U64
+
+
+class Credit(_Message, frozen=True, tag="credit"):
+    """So many bytes more of a read; 0: no more of it."""
+
+    number: U64
+    bytes: U64
+
+
+class Part(_Message, frozen=True, tag="part"):
+    """The next of a read: frames, joined in the message's second part, and what is gone."""
+
+    number: U64
+    first: U64
+    stop: U64
+    lengths: list[U64] = []
+    gone: list[tuple[U64, U64, Name]] = []
+    done: bool = False
+    error: Text = ""
+
+
 Message = (
     Hello
     | Welcome
@@ -353,6 +413,11 @@ Message = (
     | Ask
     | Answer
     | Bye
+    | LogsPlease
+    | Logs
+    | Read
+    | Credit
+    | Part
 )
 
 _encode = msgspec.msgpack.Encoder().encode

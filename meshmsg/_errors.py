@@ -17,6 +17,7 @@
      |- LogError (OSError)              a durable log could not be opened, written or made safe
      |   |- LogFull                     there is no space for a log; it goes on when there is
      |   |- LogLocked                   another process writes the log
+     |- ReplayError                     a peer's log could not be read over the network
      |- ProtocolError                   the peer's: bytes that are not what the protocol says
 
 A `ProtocolError` never leaves a running peer: what caused it is counted and dropped.
@@ -164,6 +165,15 @@ class LogLocked(LogError):
         holder = f"process {pid}" if pid else "another process"
         super().__init__(path, f"{holder} writes this log, and there can be only one")
         self.pid = pid
+
+
+class ReplayError(MeshError):
+    """A read of a peer's log failed: nobody answers, it went away, or it says why not."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"{address}: {problem}")
+        self.address = address
+        self.problem = problem
 
 
 class ProtocolError(MeshError):

@@ -19,10 +19,12 @@ from meshmsg import _control as c
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
+from meshmsg._inlet_stats import inlet_stats
 from meshmsg._intake import Intake, Join, RepairFrame, TailHint
 from meshmsg._links import Link, Links, data_address
 from meshmsg._member import Member
 from meshmsg._publisher import PublisherSide
+from meshmsg._replay_service import LogEntry, ReplayService
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
@@ -94,6 +96,9 @@ class Node:
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
         self.links = Links(self)
+        self.service = ReplayService(
+            config.name, config.mesh, self.counters, self._log_entries, self.send
+        )
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True
         )
@@ -175,6 +180,7 @@ class Node:
             self.counters["io_errors"] += 1
         finally:
             self.publisher.finish()
+            self.service.stop()
             self._close_sockets()
 
     def _turn(self) -> None:
@@ -323,6 +329,8 @@ class Node:
             self._on_hello(identity, message, host, now)
         elif isinstance(message, c.Ask):
             self._on_ask(identity, message, now)
+        elif isinstance(message, c.LogsPlease | c.Read | c.Credit):
+            self.service.on_message(identity, message)
         elif client is None:
             self.post(identity, c.Unknown())
         elif isinstance(message, c.Ping):
@@ -400,6 +408,10 @@ class Node:
         self.publisher.forget_silent_members(seen, now)
 
     # --- questions ---
+
+    def _log_entries(self) -> list[LogEntry]:
+        """The logs that others may read here."""
+        return self.publisher.log_entries()
 
     def _on_ask(self, identity: bytes, ask: c.Ask, now: float) -> None:
         if ask.what == "stats":
@@ -573,55 +585,14 @@ class Node:
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
-            "members": [self._member_stats(m) for m in list(self.members.values())],
+            "members": [self._intake_stats(m) for m in list(self.members.values())],
             "links": self.links.stats(),
             "clients": [client.peer for client in list(self._clients.values())],
             "counters": dict(sorted(counters.items())),
         }
 
-    def _member_stats(self, member: Member) -> dict[str, Any]:
-        return {
-            "name": self.label(member.sub),
-            "group": member.options.group,
-            "topics": [pattern.text for pattern in member.filter.patterns],
-            "counters": dict(sorted(member.counters.items())),
-            "evictions": [],
-            "sources": [
-                {
-                    "stream": source.info.name,
-                    "epoch": source.epoch,
-                    "delivered": source.delivered,
-                    "redelivered": source.redelivered,
-                    "acked": source.acked,
-                }
-                for source in member.sources()
-            ],
-        }
-
-    def _intake_stats(self, intake: Intake | Member) -> dict[str, Any]:
-        if isinstance(intake, Member):
-            return self._member_stats(intake)
-        return {
-            "name": self.label(intake.sub),
-            "topics": [pattern.text for pattern in intake.filter.patterns],
-            "counters": dict(sorted(intake.counters.items())),
-            "evictions": list(intake.evictions),
-            "sources": [
-                {
-                    **(source.receiver.counters if source.receiver else {}),
-                    "stream": source.info.name,
-                    "epoch": source.books.epoch,
-                    "received": source.receiver.next if source.receiver else 0,
-                    "missing": source.receiver.missing if source.receiver else 0,
-                    "nacks": source.receiver.nacks if source.receiver else 0,
-                    "delivered": source.books.delivered,
-                    "filtered": source.books.filtered,
-                    "lost": dict(source.books.lost),
-                    **({"multicast": source.packets.stats()} if source.packets else {}),
-                }
-                for source in intake.sources()
-            ],
-        }
+    def _intake_stats(self, inlet: Intake | Member) -> dict[str, Any]:
+        return inlet_stats(self.label(inlet.sub), inlet)
 
 
 NEVER = float("inf")

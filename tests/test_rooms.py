@@ -48,6 +48,7 @@ EXPECTED = (
     "Position",
     "ProtocolError",
     "PublishTimeout",
+    "ReplayError",
     "Stream",
     "Subscription",
     "TopicError",

@@ -1,0 +1,57 @@
+"""Figures of a subscription or of a member of a group, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshmsg._intake import Intake
+from meshmsg._member import Member
+
+
+def inlet_stats(name: str, inlet: Intake | Member) -> dict[str, Any]:
+    """What `stats()` says of one."""
+    return _member_stats(name, inlet) if isinstance(inlet, Member) else _intake_stats(name, inlet)
+
+
+def _member_stats(name: str, member: Member) -> dict[str, Any]:
+    return {
+        "name": name,
+        "group": member.options.group,
+        "topics": [pattern.text for pattern in member.filter.patterns],
+        "counters": dict(sorted(member.counters.items())),
+        "evictions": [],
+        "sources": [
+            {
+                "stream": source.info.name,
+                "epoch": source.epoch,
+                "delivered": source.delivered,
+                "redelivered": source.redelivered,
+                "acked": source.acked,
+            }
+            for source in member.sources()
+        ],
+    }
+
+
+def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topics": [pattern.text for pattern in intake.filter.patterns],
+        "counters": dict(sorted(intake.counters.items())),
+        "evictions": list(intake.evictions),
+        "sources": [
+            {
+                **(source.receiver.counters if source.receiver else {}),
+                "stream": source.info.name,
+                "epoch": source.books.epoch,
+                "received": source.receiver.next if source.receiver else 0,
+                "missing": source.receiver.missing if source.receiver else 0,
+                "nacks": source.receiver.nacks if source.receiver else 0,
+                "delivered": source.books.delivered,
+                "filtered": source.books.filtered,
+                "lost": dict(source.books.lost),
+                **({"multicast": source.packets.stats()} if source.packets else {}),
+            }
+            for source in intake.sources()
+        ],
+    }

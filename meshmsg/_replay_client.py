@@ -1,0 +1,228 @@
+"""Reading the logs of a peer from a plain program: which there are, and ranges of their events.
+
+The peer is a publisher with durable streams, or a recorder.  No thread, no subscription: a reader
+asks for a range by its positions and gets every event of it once and in order as whole frames, or
+`Loss`es that say which are not there and why.  It never gets less without an error.
+
+    with ReplayClient("tcp://127.0.0.1:7000") as client:
+        for log in client.logs("orders.**"):
+            for epoch in log.epochs:
+                for item in client.read(log.stream, epoch.epoch, epoch.first, epoch.stop):
+                    ...  # a Run (frame, lo, hi) or a Loss
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from meshmsg import _control as c
+from meshmsg._errors import ClosedError, ConfigError, ProtocolError, ReplayError
+from meshmsg._event import LOSS_REASONS, Loss
+from meshmsg._frame import Frame
+from meshmsg._topics import TopicFilter
+from meshmsg._values import addresses
+from meshmsg.recovery.receiver import Run
+from meshmsg.transports.replay_socket import Disconnected, ReplaySocket
+
+_Answer = TypeVar("_Answer", c.Logs, c.Part)
+
+#: What may be on its way to us; more credit is given when half of it has been taken.
+CREDIT_BYTES = 4 * 1024 * 1024
+
+
+class LogEpoch(NamedTuple):
+    """What can be read of one epoch: events `first` to `stop`."""
+
+    epoch: int
+    first: int
+    stop: int
+
+
+class RemoteLog(NamedTuple):
+    """A log of a peer."""
+
+    stream: str
+    topics: str
+    codec: str
+    floor: tuple[int, int]
+    """All before this epoch and number has expired."""
+    epochs: tuple[LogEpoch, ...]
+    """Oldest first; those without an event are left out."""
+    open: bool
+    """The newest epoch may go on."""
+    recorded: bool
+    """Kept by a recorder, not by the publisher."""
+
+    @property
+    def latest(self) -> tuple[int, int] | None:
+        """Epoch and number behind the newest event."""
+        return (self.epochs[-1].epoch, self.epochs[-1].stop) if self.epochs else None
+
+
+class ReplayClient:
+    """Reads the logs of one peer; for one thread at a time.
+
+    Every method raises `ReplayError` if the peer does not answer within `timeout` seconds, goes
+    away or refuses.  After that, make a new one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        mesh: str = "default",
+        timeout: float = 10.0,
+        credit_bytes: int = CREDIT_BYTES,
+    ) -> None:
+        (self.address,) = addresses("address", address)
+        self._mesh = mesh
+        self._timeout = timeout
+        if credit_bytes < 1:
+            raise ConfigError("credit_bytes", f"{credit_bytes!r} is not a number of bytes")
+        self._credit_bytes = credit_bytes
+        self._socket: ReplaySocket | None = ReplaySocket(self.address)
+        self._number = 0
+
+    def __enter__(self) -> ReplayClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; safe to call again."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
+
+    def logs(self, *patterns: str) -> list[RemoteLog]:
+        """The logs of streams that can carry these topics (all, without one), by name."""
+        wanted = TopicFilter(patterns or ("**",))
+        self._number += 1
+        texts = [pattern.text for pattern in wanted.patterns]
+        self._send(c.LogsPlease(self._number, self._mesh, texts))
+        answer, _ = self._receive(c.Logs)
+        if answer.error:
+            raise ReplayError(self.address, answer.error)
+        return sorted(_remote(info) for info in answer.logs)
+
+    def read(self, stream: str, epoch: int, first: int, stop: int) -> Iterator[Run | Loss]:
+        """Events `first` to `stop` of an epoch: runs of whole frames, and losses, in order.
+
+        Together they are exactly the range.  A read that is not gone through to its end is given
+        up when the next question is asked.
+        """
+        if not 0 <= first <= stop:
+            raise ConfigError("first", f"{first}, {stop} is not a range: 0 <= first <= stop")
+        if first == stop:
+            return
+        self._number += 1
+        number, wire_id = self._number, c.stream_wire_id(self._mesh, stream)
+        ask = c.Read(number, self._mesh, stream, epoch, first, stop, self._credit_bytes)
+        self._send(ask)
+        at, taken, done = first, 0, False
+        try:
+            while not done:
+                part, blob = self._receive(c.Part)
+                done = part.done
+                if part.error:
+                    raise ReplayError(self.address, f"{stream}@{epoch}:{at}: {part.error}")
+                for item in self._items(part, blob, wire_id, stream, epoch, at, stop):
+                    at = item.stop if isinstance(item, Loss) else item.frame.first + item.hi
+                    yield item
+                if at != part.stop:
+                    raise ReplayError(self.address, f"{stream}@{epoch}:{at}: a part did not come")
+                taken += len(blob)
+                if taken * 2 >= self._credit_bytes and not done:
+                    self._send(c.Credit(number, taken))
+                    taken = 0
+            if at != stop:
+                raise ReplayError(self.address, f"{stream}@{epoch}:{at}: {stop} was asked for")
+        finally:
+            if not done and self._socket is not None:
+                self._send(c.Credit(number, 0))
+
+    def _items(
+        self,
+        part: c.Part,
+        blob: memoryview | bytes,
+        wire_id: int,
+        stream: str,
+        epoch: int,
+        at: int,
+        stop: int,
+    ) -> Iterator[Run | Loss]:
+        """What one part holds, in order."""
+        gone = iter(part.gone)
+        hole = next(gone, None)
+        begin = 0
+        if sum(part.lengths) != len(blob) or part.first != at:
+            raise ReplayError(self.address, f"{stream}@{epoch}:{at}: a part did not come")
+        for length in part.lengths:
+            while hole is not None and hole[0] == at:
+                yield _loss(stream, epoch, hole)
+                at, hole = hole[1], next(gone, None)
+            try:
+                frame = Frame(bytes(blob[begin : begin + length]))
+            except ProtocolError as error:
+                raise ReplayError(self.address, f"{stream}@{epoch}:{at}: {error}") from None
+            begin += length
+            if (frame.stream, frame.epoch) != (
+                wire_id,
+                epoch,
+            ) or not frame.first <= at < frame.stop:
+                raise ReplayError(self.address, f"{stream}@{epoch}:{at}: another frame came")
+            last = min(frame.stop, stop)
+            yield Run(frame, at - frame.first, last - frame.first)
+            at = last
+        while hole is not None and hole[0] == at:
+            yield _loss(stream, epoch, hole)
+            at, hole = hole[1], next(gone, None)
+
+    def _send(self, message: c.LogsPlease | c.Read | c.Credit) -> None:
+        if self._socket is None:
+            raise ClosedError("the client is closed")
+        if not self._socket.send(c.encode_message(message)):
+            raise ReplayError(self.address, "too much waits to be sent")
+
+    def _receive(self, kind: type[_Answer]) -> tuple[_Answer, memoryview | bytes]:
+        """The next answer to the newest question; those to others are passed over."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            if self._socket is None:
+                raise ClosedError("the client is closed")
+            try:
+                parts = self._socket.recv(max(0.0, deadline - time.monotonic()))
+            except Disconnected:
+                raise ReplayError(self.address, "the peer went away") from None
+            if parts is None:
+                problem = f"no answer in {self._timeout:g} s: is it running, is it the address?"
+                raise ReplayError(self.address, problem)
+            try:
+                message = c.decode_message(bytes(parts[0]))
+            except ProtocolError as error:
+                raise ReplayError(self.address, str(error)) from None
+            if isinstance(message, c.Refused | c.Unknown):
+                raise ReplayError(self.address, "the peer does not serve logs")
+            if isinstance(message, kind) and message.number == self._number:
+                return message, parts[1] if len(parts) > 1 else b""
+
+
+def _loss(stream: str, epoch: int, hole: tuple[int, int, str]) -> Loss:
+    first, stop, reason = hole
+    return Loss(stream, epoch, first, stop, reason if reason in LOSS_REASONS else "gone")
+
+
+def _remote(info: c.LogInfo) -> RemoteLog:
+    epochs = tuple(LogEpoch(*row) for row in info.epochs)
+    return RemoteLog(
+        info.stream, info.topics, info.codec, info.floor, epochs, info.open, info.recorded
+    )

@@ -1,0 +1,295 @@
+"""Reading of logs by others: which there are, and ranges of them as whole frames.
+
+On a thread of its own, so that neither the I/O thread nor whoever publishes waits for a disk.  Of
+each read only as much is on its way as its reader gave credit for; how many reads there are at
+once, and how long one may say nothing, is bounded.  Reads take turns, a part each.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from meshmsg import _control as c
+from meshmsg._errors import LogError, TopicError
+from meshmsg._event import Loss
+from meshmsg._topics import Pattern, TopicFilter
+from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.recovery.log_reader import LogReader
+
+log = logging.getLogger("meshmsg.peer")
+
+#: Bytes of frames in one part, unless a single frame has more.
+PART_BYTES = 512 * 1024
+PART_FRAMES_MAX = 16_384
+#: What one read may have on its way, and all together.
+CREDIT_BYTES_MAX = 8 * 1024 * 1024
+READS_MAX = 64
+LISTS_MAX = 1000
+#: A read that gave no more credit for this long is over.
+SILENT_S = 60.0
+
+Send = Callable[[bytes, list[bytes]], bool]
+
+
+class LogEntry(NamedTuple):
+    """A log that this peer serves."""
+
+    stream: str
+    topics: str
+    codec: str
+    folder: LogFolder
+    epoch: int
+    """The epoch that is being written; 0: none."""
+    next: int
+    """One past the newest event of it."""
+    recorded: bool = False
+
+
+class _Read:
+    """One range that somebody reads."""
+
+    def __init__(self, identity: bytes, request: c.Read, reader: LogReader, now: float) -> None:
+        self.identity = identity
+        self.number = request.number
+        self.epoch = request.epoch
+        self.at = request.first
+        self.stop = request.stop
+        self.credit = min(request.credit, CREDIT_BYTES_MAX)
+        self.reader = reader
+        self.heard_at = now
+
+
+class ReplayService:
+    """Serves the logs of one peer."""
+
+    def __init__(
+        self,
+        peer: str,
+        mesh: str,
+        counters: Counter[str],
+        entries: Callable[[], Iterable[LogEntry]],
+        send: Send,
+    ) -> None:
+        self.counters = counters
+        self._peer = peer
+        self._mesh = mesh
+        self._entries = entries
+        self._send = send
+        self._wanted = threading.Condition()
+        self._lists: deque[tuple[bytes, c.LogsPlease]] = deque()
+        self._reads: dict[tuple[bytes, int], _Read] = {}
+        self._turns: deque[_Read] = deque()
+        self._stopped = False
+        name = f"meshmsg-{peer} reads"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # --- the I/O thread ---
+
+    def on_message(self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit) -> None:
+        """A question, a read, or credit for one; never waits."""
+        problem = ""
+        with self._wanted:
+            if self._stopped:
+                return
+            if isinstance(message, c.Credit):
+                problem = self._on_credit(identity, message)
+            elif message.mesh != self._mesh:
+                problem = f"this is mesh {self._mesh!r}, not {message.mesh!r}"
+            elif isinstance(message, c.Read):
+                problem = self._on_read(identity, message)
+            elif len(self._lists) >= LISTS_MAX:
+                problem = "too many questions at once: ask again later"
+            else:
+                self._lists.append((identity, message))
+            if not problem:
+                self._wake()
+        if problem:
+            self._refuse(identity, message, problem)
+
+    def _wake(self) -> None:
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._wanted.notify()
+
+    def _on_credit(self, identity: bytes, message: c.Credit) -> str:
+        read = self._reads.get((identity, message.number))
+        if read is None:
+            # Of one that is over, it may have been on its way.
+            return "" if not message.bytes else "no such read: it was over, or silent for too long"
+        if not message.bytes:
+            self._end(read)
+            return ""
+        waiting = read.credit <= 0
+        read.credit = min(read.credit + message.bytes, CREDIT_BYTES_MAX)
+        read.heard_at = time.monotonic()
+        if waiting and read.credit > 0:
+            self._turns.append(read)
+        return ""
+
+    def _on_read(self, identity: bytes, request: c.Read) -> str:
+        now = time.monotonic()
+        if len(self._reads) >= READS_MAX:
+            for old in [r for r in self._reads.values() if now - r.heard_at > SILENT_S]:
+                self.counters["reads_silent"] += 1
+                self._end(old)
+        if len(self._reads) >= READS_MAX:
+            return f"{READS_MAX} reads are under way: try again later"
+        if (identity, request.number) in self._reads:
+            return "a read with this number is under way"
+        if request.first >= request.stop or not request.credit:
+            return "nothing to read: first must be less than stop, and credit more than 0"
+        entry = next((e for e in self._entries() if e.stream == request.stream), None)
+        if entry is None:
+            return f"no log of stream {request.stream!r} here"
+        read = _Read(identity, request, LogReader(entry.folder), now)
+        self._reads[identity, request.number] = read
+        self._turns.append(read)
+        self.counters["reads"] += 1
+        return ""
+
+    def _end(self, read: _Read) -> None:
+        self._reads.pop((read.identity, read.number), None)
+
+    def _refuse(
+        self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit, problem: str
+    ) -> None:
+        self.counters["reads_refused"] += 1
+        if isinstance(message, c.LogsPlease):
+            self._post(identity, c.Logs(message.number, self._peer, error=problem))
+        else:
+            self._post(identity, c.Part(message.number, 0, 0, done=True, error=problem))
+
+    def stop(self) -> None:
+        """End the thread; what is under way ends."""
+        with self._wanted:
+            self._stopped = True
+            self._lists.clear()
+            self._turns.clear()
+            self._wanted.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._lists or self._turns or self._stopped)
+                if self._stopped:
+                    return
+                question = self._lists.popleft() if self._lists else None
+                read = self._turns.popleft() if question is None else None
+            try:
+                if question is not None:
+                    self._answer(*question)
+                elif read is not None:
+                    self._step(read)
+            except Exception as error:  # a defect of ours must not stop the service of the others
+                self.counters["replay_errors"] += 1
+                if not isinstance(error, LogError):
+                    log.exception("a log could not be read")
+                if question is not None:
+                    self._refuse(*question, str(error))
+                elif read is not None:
+                    self._finish(read, str(error))
+
+    def _answer(self, identity: bytes, question: c.LogsPlease) -> None:
+        try:
+            wanted = TopicFilter(question.patterns)
+        except (TopicError, ValueError) as error:
+            self._refuse(identity, question, str(error))
+            return
+        logs = [_info(e) for e in self._entries() if wanted.overlaps(Pattern(e.topics))]
+        self._post(identity, c.Logs(question.number, self._peer, logs))
+
+    def _step(self, read: _Read) -> None:
+        """Send the next part of a read, and have it wait for its turn or for credit."""
+        if (read.identity, read.number) not in self._reads:
+            read.reader.close()
+            return
+        first, frames, gone, short = read.at, *_gather(read)
+        if short and first == read.at and not frames:
+            self._finish(
+                read, f"the log of epoch {read.epoch} ends at {read.at}: {read.stop} asked"
+            )
+            return
+        done = read.at >= read.stop
+        message = c.Part(read.number, first, read.at, list(map(len, frames)), gone, done)
+        blob = b"".join(frames)
+        if not self._send(read.identity, [c.encode_message(message), blob]):
+            self._finish(read, "too much waits to be sent")
+            return
+        self.counters["read_frames"] += len(frames)
+        self.counters["read_bytes"] += len(blob)
+        with self._wanted:
+            read.credit -= len(blob)
+            if done:
+                self._end(read)
+            elif read.credit > 0:
+                self._turns.append(read)
+        # So that what retention removes is gone from the disk, too: not while it waits for credit.
+        if done or read.credit <= 0:
+            read.reader.close()
+
+    def _finish(self, read: _Read, problem: str) -> None:
+        with self._wanted:
+            self._end(read)
+        read.reader.close()
+        self.counters["reads_failed"] += 1
+        self._post(read.identity, c.Part(read.number, read.at, read.at, done=True, error=problem))
+
+    def _post(self, identity: bytes, message: c.Logs | c.Part) -> None:
+        self._send(identity, [c.encode_message(message)])
+
+
+def _gather(read: _Read) -> tuple[list[bytes], list[tuple[int, int, str]], bool]:
+    """Frames for one part, what is gone between them, and whether the log has no more."""
+    frames: list[bytes] = []
+    gone: list[tuple[int, int, str]] = []
+    size = 0
+    reader = read.reader
+    if not reader.stream:
+        reader.open()
+        reader.seek(read.epoch, read.at)
+    while read.at < read.stop and size < PART_BYTES and len(frames) + len(gone) < PART_FRAMES_MAX:
+        item = reader.step()
+        if item is None or item.epoch != read.epoch:
+            return frames, gone, True
+        if isinstance(item, Loss):
+            read.at = min(item.stop, read.stop)
+            gone.append((item.first, read.at, item.reason))
+            continue
+        read.at = min(item.stop, read.stop)
+        frames.append(item.data)
+        size += len(item.data)
+    return frames, gone, False
+
+
+def _info(entry: LogEntry) -> c.LogInfo:
+    """What a log holds, by its journal."""
+    reader = LogReader(entry.folder)
+    reader.open()
+    journal = reader.journal
+    epochs = []
+    for known in journal.epochs:
+        first, stop = known.first, known.stop
+        if known.epoch == entry.epoch:
+            stop = entry.next
+        if known.epoch == journal.floor[0]:
+            first = max(first, journal.floor[1])
+        if known.epoch >= journal.floor[0] and stop is not None and stop > first:
+            epochs.append((known.epoch, first, stop))
+    return c.LogInfo(
+        entry.stream,
+        entry.topics,
+        entry.codec,
+        journal.floor,
+        epochs,
+        bool(entry.epoch),
+        entry.recorded,
+    )

@@ -1,0 +1,203 @@
+"""Plain programs read the logs of a running peer: exactly what they ask for, or why not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmsg import ConfigError, Loss, Peer, ReplayError, Stream
+from meshmsg import _control as c
+from meshmsg import _replay_service as service
+from meshmsg._replay_client import LogEpoch, ReplayClient
+from meshmsg.transports.replay_socket import ReplaySocket
+from tests.remote import RemotePeer, wait_until
+
+ORDERS = Stream("orders.**", durability="log", segment_bytes="64KiB")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Peer]:
+    with Peer("shop", streams=[ORDERS, Stream("other")], data_dir=tmp_path / "shop") as peer:
+        yield peer
+
+
+def read(client: ReplayClient, *where: Any) -> tuple[list[bytes], list[Loss]]:
+    """The events of a range, and its losses; they have to be the range."""
+    got: list[bytes] = []
+    losses = []
+    at = where[2]
+    for item in client.read(*where):
+        if isinstance(item, Loss):
+            assert item.first == at
+            losses.append(item)
+            at = item.stop
+        else:
+            assert item.frame.first + item.lo == at
+            got += item.frame.payloads.split(item.lo, item.hi)
+            at = item.frame.first + item.hi
+    assert at == where[3]
+    return got, losses
+
+
+def test_logs_tell_what_can_be_read(shop: Peer, tmp_path: Path) -> None:
+    last = shop.publish_many("orders.eu", [b"x"] * 100)
+    assert last is not None
+    with ReplayClient(shop.address) as client:
+        (log,) = client.logs()
+        assert (log.stream, log.topics, log.codec) == ("shop/orders.**", "orders.**", "msgpack")
+        assert log.epochs == (LogEpoch(last.epoch, 0, 100),)
+        assert log.latest == (last.epoch, 100)
+        assert log.open
+        assert not log.recorded
+        assert client.logs("orders.*.x") == [log]
+        assert client.logs("quotes.**") == []
+
+
+def test_ranges_come_exactly_as_asked(shop: Peer) -> None:
+    payloads = [b"%d" % n for n in range(5000)]
+    for at in range(0, 5000, 50):
+        last = shop.publish_many("orders.eu", payloads[at : at + 50])
+    assert last is not None
+    with ReplayClient(shop.address, credit_bytes=1000) as client:
+        for first, stop in [(0, 5000), (0, 1), (4999, 5000), (49, 51), (1234, 3210), (7, 7)]:
+            got, losses = read(client, last.stream, last.epoch, first, stop)
+            assert got == payloads[first:stop]
+            assert losses == []
+
+
+def test_a_read_that_is_given_up_does_not_disturb_the_next(shop: Peer) -> None:
+    payloads = [os.urandom(1000) for _ in range(5000)]
+    last = shop.publish_many("orders.eu", payloads)
+    assert last is not None
+    with ReplayClient(shop.address, credit_bytes=100_000) as client:
+        for _ in range(3):
+            next(iter(client.read(last.stream, last.epoch, 0, 5000)))
+        assert read(client, last.stream, last.epoch, 10, 5000)[0] == payloads[10:]
+
+
+def test_epochs_before_this_start_can_be_read(tmp_path: Path) -> None:
+    for _ in range(3):
+        with Peer("shop", streams=[ORDERS], data_dir=tmp_path) as shop:
+            shop.publish_many("orders.eu", [b"a", b"b"])
+            with ReplayClient(shop.address) as client:
+                (log,) = client.logs()
+    assert [(e.first, e.stop) for e in log.epochs] == [(0, 2)] * 3
+    with (
+        Peer("shop", streams=[ORDERS], data_dir=tmp_path) as shop,
+        ReplayClient(shop.address) as client,
+    ):
+        assert client.logs()[0].epochs == log.epochs
+        assert read(client, log.stream, log.epochs[1].epoch, 0, 2) == ([b"a", b"b"], [])
+
+
+def test_what_expired_and_what_is_damaged_is_told(tmp_path: Path) -> None:
+    stream = Stream("orders.**", durability="log", segment_bytes="64KiB", retention="200KB")
+    with Peer("shop", streams=[stream], data_dir=tmp_path) as shop:
+        for _ in range(40):
+            last = shop.publish_many("orders.eu", [os.urandom(1000)] * 20)
+        assert last is not None
+        with ReplayClient(shop.address) as client:
+            wait_until(lambda: len(list(tmp_path.glob("*/*.seg"))) <= 4, what="retention")
+            (log,) = client.logs()
+            first = log.epochs[0].first
+            assert log.floor == (last.epoch, first)
+            _, losses = read(client, last.stream, last.epoch, 0, 800)
+            assert {loss.reason for loss in losses} == {"expired"}
+            assert losses[-1].stop == first
+            segments = sorted(tmp_path.glob("*/*.seg"))
+            data = bytearray(segments[1].read_bytes())
+            data[10_000] ^= 1
+            segments[1].write_bytes(data)
+            _, losses = read(client, last.stream, last.epoch, first, 800)
+            assert [(loss.reason, loss.count) for loss in losses] == [("corrupt", 20)]
+
+
+def test_a_short_log_is_an_error_not_less(shop: Peer) -> None:
+    last = shop.publish_many("orders.eu", [b"x"] * 10)
+    assert last is not None
+    with ReplayClient(shop.address) as client:
+        with pytest.raises(ReplayError, match="ends at 10"):
+            read(client, last.stream, last.epoch, 5, 11)
+        with pytest.raises(ReplayError, match="ends at 5"):
+            read(client, last.stream, last.epoch + 1, 5, 11)
+        with pytest.raises(ReplayError, match="no log of stream 'shop/other'"):
+            read(client, "shop/other", 1, 5, 11)
+        with pytest.raises(ConfigError):
+            read(client, last.stream, last.epoch, 5, 4)
+        assert read(client, last.stream, last.epoch, 5, 10)[0] == [b"x"] * 5
+
+
+def test_another_mesh_and_bad_patterns_are_refused(shop: Peer) -> None:
+    with (
+        ReplayClient(shop.address, mesh="else") as client,
+        pytest.raises(ReplayError, match="mesh"),
+    ):
+        client.logs()
+    with ReplayClient(shop.address) as client:
+        with pytest.raises(ConfigError):
+            client.logs("a..b")
+        client._send(c.LogsPlease(1, "default", ["a..b"]))
+        client._number = 1
+        answer, _ = client._receive(c.Logs)
+        assert answer.error
+        client._send(c.Credit(77, 5))
+        client._number = 77
+        assert client._receive(c.Part)[0].error.startswith("no such read")
+    assert shop.stats()["counters"]["reads_refused"] == 3
+
+
+def test_nonsense_is_counted_and_answered(shop: Peer) -> None:
+    socket = ReplaySocket(shop.address)
+    try:
+        socket.send(b"nonsense")
+        socket.send(c.encode_message(c.Read(1, "default", "shop/orders.**", 0, 5, 5, 100)))
+        parts = socket.recv(10)
+        assert parts is not None
+        answer = c.decode_message(bytes(parts[0]))
+        assert isinstance(answer, c.Part)
+        assert "nothing to read" in answer.error
+    finally:
+        socket.close()
+    assert shop.stats()["counters"]["bad_control"] == 1
+
+
+def test_reads_at_once_are_bounded(shop: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "READS_MAX", 2)
+    last = shop.publish_many("orders.eu", [os.urandom(1000)] * 5000)
+    assert last is not None
+    clients = [ReplayClient(shop.address, credit_bytes=1000) for _ in range(3)]
+    try:
+        readers = [iter(k.read(last.stream, last.epoch, 0, 5000)) for k in clients]
+        next(readers[0])
+        next(readers[1])
+        with pytest.raises(ReplayError, match="under way"):
+            next(readers[2])
+        monkeypatch.setattr(service, "SILENT_S", 0.0)
+        next(iter(clients[2].read(last.stream, last.epoch, 0, 5000)))
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_a_peer_that_goes_away_raises(tmp_path: Path) -> None:
+    streams = [{"topics": "orders.**", "durability": "log"}]
+    with RemotePeer("shop", streams=streams, data_dir=str(tmp_path)) as shop:
+        shop.run("last = peer.publish_many('orders.eu', [b'x' * 1000] * 20_000)")
+        epoch, address = shop.eval("last.epoch"), shop.address
+        with ReplayClient(address, credit_bytes=100_000) as client:
+            reader = client.read("shop/orders.**", epoch, 0, 20_000)
+            next(reader)
+            shop.kill()
+            with pytest.raises(ReplayError, match="went away"):
+                list(reader)
+
+
+def test_nobody_there_raises() -> None:
+    with ReplayClient("tcp://127.0.0.1:9", timeout=0.2) as client:
+        with pytest.raises(ReplayError, match="no answer"):
+            client.logs()
+        assert client.address == "tcp://127.0.0.1:9"
