@@ -385,7 +385,7 @@ class Part(_Message, frozen=True, tag="part"):
     number: U64
     first: U64
     stop: U64
-    lengths: list[U64] = []
+    frames: list[tuple[U64, U64]] = []  # bytes of each, and one past its last event
     gone: list[tuple[U64, U64, Name]] = []
     done: bool = False
     error: Text = ""

@@ -30,7 +30,7 @@ from meshmsg.transports.replay_socket import Disconnected, ReplaySocket
 _Answer = TypeVar("_Answer", c.Logs, c.Part)
 
 #: What may be on its way to us; more credit is given when half of it has been taken.
-CREDIT_BYTES = 4 * 1024 * 1024
+CREDIT_BYTES = 8 * 1024 * 1024
 
 
 class LogEpoch(NamedTuple):
@@ -164,24 +164,21 @@ class ReplayClient:
         gone = iter(part.gone)
         hole = next(gone, None)
         begin = 0
-        if sum(part.lengths) != len(blob) or part.first != at:
+        if sum(length for length, _ in part.frames) != len(blob) or part.first != at:
             raise ReplayError(self.address, f"{stream}@{epoch}:{at}: a part did not come")
-        for length in part.lengths:
+        for length, end in part.frames:
             while hole is not None and hole[0] == at:
                 yield _loss(stream, epoch, hole)
                 at, hole = hole[1], next(gone, None)
-            try:
-                frame = Frame(bytes(blob[begin : begin + length]))
-            except ProtocolError as error:
-                raise ReplayError(self.address, f"{stream}@{epoch}:{at}: {error}") from None
+            if not at < end:
+                raise ReplayError(self.address, f"{stream}@{epoch}:{at}: a frame up to {end} came")
+            last = min(end, stop)
+            frame = _frame(bytes(blob[begin : begin + length]), wire_id, epoch, at, end)
+            if frame is None:  # so it stands in the log: on the way nothing is damaged
+                yield Loss(stream, epoch, at, last, "corrupt")
+            else:
+                yield Run(frame, at - frame.first, last - frame.first)
             begin += length
-            if (frame.stream, frame.epoch) != (
-                wire_id,
-                epoch,
-            ) or not frame.first <= at < frame.stop:
-                raise ReplayError(self.address, f"{stream}@{epoch}:{at}: another frame came")
-            last = min(frame.stop, stop)
-            yield Run(frame, at - frame.first, last - frame.first)
             at = last
         while hole is not None and hole[0] == at:
             yield _loss(stream, epoch, hole)
@@ -214,6 +211,16 @@ class ReplayClient:
                 raise ReplayError(self.address, "the peer does not serve logs")
             if isinstance(message, kind) and message.number == self._number:
                 return message, parts[1] if len(parts) > 1 else b""
+
+
+def _frame(data: bytes, wire_id: int, epoch: int, at: int, stop: int) -> Frame | None:
+    """A frame that has event `at` and ends at `stop`; `None` if it is damaged."""
+    try:
+        frame = Frame(data)
+    except ProtocolError:
+        return None
+    good = (frame.stream, frame.epoch, frame.stop) == (wire_id, epoch, stop)
+    return frame if good and frame.first <= at else None
 
 
 def _loss(stream: str, epoch: int, hole: tuple[int, int, str]) -> Loss:

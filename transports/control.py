@@ -13,6 +13,8 @@ import zmq
 from meshmsg.transports.zmq_base import Context, Monitor, bind
 
 QUEUE_MESSAGES = 4096
+#: A part from this size on is handed to ZeroMQ without a copy; for smaller ones that costs more.
+LARGE_BYTES = 64 * 1024
 
 
 class ControlServer:
@@ -47,7 +49,8 @@ class ControlServer:
     def send(self, to: bytes, parts: list[bytes]) -> bool:
         """`False` if nobody is there or its queue is full: the other side will ask again."""
         try:
-            self._socket.send_multipart([to, *parts], zmq.NOBLOCK)
+            small = len(parts[-1]) < LARGE_BYTES
+            self._socket.send_multipart([to, *parts], zmq.NOBLOCK, copy=small)
         except zmq.ZMQError:
             return False
         return True
