@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec
-from meshmsg._config import PeerConfig, Stream, Tuning
+from meshmsg._config import PeerConfig, Record, Stream, Tuning
 from meshmsg._errors import (
     BindError,
     ClosedError,
@@ -68,6 +68,7 @@ __all__ = [
     "Position",
     "ProtocolError",
     "PublishTimeout",
+    "Record",
     "ReplayError",
     "Stream",
     "Subscription",

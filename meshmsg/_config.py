@@ -136,6 +136,53 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Streams of other peers to keep in logs of our own.
+
+    >>> Record("quotes.**", retention="7d,10GB").topics
+    ('quotes.**',)
+    """
+
+    topics: tuple[str, ...]
+    """Patterns: every stream that can carry such topics is kept, whole."""
+    fsync: str = "batch"
+    """When events are on the disk: `always`, `batch`, `interval:50ms` or `never`."""
+    retention: str | None = None
+    """How much of each stream is kept: `"7d"`, `"10GB"`, `"7d,10GB"`; `None`: all of it."""
+    segment_bytes: int | str = "64MiB"
+    """The size of the logs' files: what `retention` removes is whole files."""
+
+    def __post_init__(self) -> None:
+        wanted = "a pattern or a list of patterns: write record='quotes.**'"
+        topics = several("topics", self.topics, str, wanted)
+        if not topics:
+            raise ConfigError("topics", "name at least one pattern, for example '**'")
+        for pattern in topics:
+            try:
+                check_pattern(pattern)
+            except TopicError as error:
+                raise TopicError("topics", error.problem) from None
+        set_field(self, "topics", topics)
+        FsyncWord.parse(self.fsync)
+        Retention.parse(self.retention)
+        set_field(self, "segment_bytes", parse_size("segment_bytes", self.segment_bytes))
+        if self.segment_bytes < 64 * 1024:  # type: ignore[operator]
+            raise ConfigError("segment_bytes", "at least 64KiB, the size of a frame")
+
+    @classmethod
+    def of(cls, value: object) -> Record | None:
+        """What `record=` takes: a `Record`, patterns, or nothing; raises `ConfigError`."""
+        if value is None or isinstance(value, Record):
+            return value
+        try:
+            return cls(value)  # type: ignore[arg-type]
+        except TopicError as error:
+            raise TopicError("record", error.problem) from None
+        except ConfigError as error:
+            raise ConfigError("record", error.problem) from None
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """Constants that a LAN and a laptop do not need to touch; seconds and bytes."""
 
@@ -208,6 +255,8 @@ class PeerConfig:
     """For durable logs and cursors."""
     feeds: tuple[Feed, ...] = ()
     """Multicast streams of publishers that it has no connection to."""
+    record: Record | None = None
+    """Streams of other peers to keep in `data_dir` and to serve: patterns, or a `Record`."""
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
@@ -252,6 +301,9 @@ class PeerConfig:
                 if stream.durability == "log":
                     problem = f"{stream.label!r} has durability='log': say where, data_dir='./data'"
                     raise ConfigError("data_dir", problem)
+        set_field(self, "record", Record.of(self.record))
+        if self.record is not None and self.data_dir is None:
+            raise ConfigError("data_dir", "record= keeps streams: say where, data_dir='./data'")
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
 
@@ -285,6 +337,8 @@ def config_from_tables(tables: Mapping[str, Any]) -> PeerConfig:
         raise ConfigError("feed", "write [[feed]], with two brackets, once for each feed")
     values = dict(peer)
     tuning = values.pop("tuning", {})
+    if isinstance(values.get("record"), dict):
+        values["record"] = _table(Record, values["record"], "peer.record.")
     apart = ("streams", "feeds", "tuning")
     known = [f.name for f in dataclasses.fields(PeerConfig) if f.name not in apart]
     _only(values, known, "peer.")

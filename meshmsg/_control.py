@@ -111,6 +111,7 @@ class Welcome(_Message, frozen=True, tag="welcome"):
     mesh: Name
     streams: list[StreamInfo]
     fanout: list[tuple[Name, Name]]
+    recorded: list[StreamInfo] = []  # of other peers, kept and served here
     version: int = PROTOCOL_VERSION
     software: Name = ""
 
@@ -155,6 +156,7 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     start: U64
     packet: U64 = 0  # of a multicast stream: what is sent from here on comes by multicast
     over: bool = False  # the epoch ended at `next`, and what is missing of it can be asked for
+    recorded: bool = False  # said by a peer that has recorded the stream
 
 
 class Nack(_Message, frozen=True, tag="nack"):
@@ -299,11 +301,12 @@ class Ping(_Message, frozen=True, tag="ping"):
 
 
 class Pong(_Message, frozen=True, tag="pong"):
-    """I am; and this is what my streams have."""
+    """I am; and this is what my streams have, and those that I record."""
 
     number: U64
     instance: Id
     tails: list[Tail]
+    recorded: list[Tail] = []
 
 
 class Unknown(_Message, frozen=True, tag="unknown"):

@@ -13,8 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -26,11 +25,8 @@ from meshmsg._config import Tuning
 from meshmsg._control import (
     Evicted,
     Figures,
-    Gone,
     MulticastInfo,
-    Nack,
     Start,
-    StartKind,
     StreamInfo,
     Subscribed,
     stream_wire_id,
@@ -39,10 +35,24 @@ from meshmsg._control import (
 from meshmsg._errors import BindError, ConfigError, ProtocolError
 from meshmsg._event import Event, Loss, Position
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
+from meshmsg._lending import Lending
 from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
 from meshmsg._multicast import Feed
-from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, STREAM_AT, PacketBeat
+from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, STREAM_AT
 from meshmsg._shortcut import take_next
+from meshmsg._source import (
+    Attach,
+    Books,
+    Detach,
+    Join,
+    Lend,
+    Notice,
+    RepairFrame,
+    Said,
+    Source,
+    StartAt,
+    TailHint,
+)
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
@@ -67,157 +77,8 @@ READ_FRAMES_MAX = 64
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
 SIGNALS_S = 0.5
-OLD_BOOKS_MAX = 100
-#: As many as a log keeps epochs.
-ADMISSIONS_MAX = 10_001
 #: How often to see whether a publisher is back that has a log.
 AWAY_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class StartAt:
-    """Where a subscription starts in a stream that it has not seen yet."""
-
-    kind: StartKind = "live"
-    value: int = 0
-    position: Position | None = None
-    committed: Mapping[str, Position] | None = None
-    """Where a named subscription goes on; in other streams it starts by `kind`."""
-
-    def for_stream(self, stream: str, *, born: bool = False) -> Start:
-        """As it is asked for.
-
-        A stream that was `born` while we were connected has nothing yet that we could have missed.
-        """
-        kept = None if self.committed is None else self.committed.get(stream)
-        if kept is not None:
-            return Start(stream, "resume", kept.seq, kept.epoch)
-        if born:
-            return Start(stream, "origin")
-        if self.position is None:
-            return Start(stream, self.kind, self.value)
-        if self.position.stream == stream:
-            return Start(stream, "resume", self.position.seq, self.position.epoch)
-        return Start(stream, "live")
-
-    def for_beat(self, stream: str) -> Callable[[PacketBeat], tuple[int, int]] | None:
-        """Where to start, in packets and events, by a heartbeat; `None`: with what comes next."""
-        if self.position is not None and self.position.stream == stream:
-            wanted = self.position.seq
-            return lambda beat: (beat.first, max(beat.first_event, min(wanted, beat.next_event)))
-        if self.kind == "earliest":
-            return lambda beat: (beat.first, beat.first_event)
-        if self.kind == "last":
-            count = self.value
-            return lambda beat: (beat.first, max(beat.first_event, beat.next_event - count))
-        return None
-
-
-# --- what the I/O thread puts into the inbox ---
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """Streams of a publisher: connect, and expect to be admitted."""
-
-    link: Any
-    address: str
-    streams: list[StreamInfo]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Multicast streams to receive without a connection to their publishers."""
-
-    feeds: tuple[Feed, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Detach:
-    """The publisher's data address is no longer in use."""
-
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class RepairFrame:
-    """A frame that was asked for."""
-
-    stream: str
-    data: bytes
-    answers: int
-
-
-@dataclass(frozen=True, slots=True)
-class TailHint:
-    """What a stream has, heard beside the data path; `final` when the publisher leaves."""
-
-    stream: str
-    epoch: int
-    next: int
-    final: bool = False
-
-
-Notice = Attach | Join | Detach | RepairFrame | TailHint | Subscribed | Gone | Evicted
-
-
-class Books:
-    """What became of the events of one epoch of a stream, counted as it happens."""
-
-    __slots__ = ("consumed", "delivered", "epoch", "filtered", "lost", "start", "stream")
-
-    def __init__(self, stream: str, epoch: int, start: int) -> None:
-        self.stream = stream
-        self.epoch = epoch
-        self.start = start
-        self.consumed = start
-        self.delivered = 0
-        self.filtered = 0
-        self.lost: Counter[str] = Counter()
-
-
-class Source:
-    """One stream as this subscription receives it."""
-
-    __slots__ = (
-        "admissions",
-        "books",
-        "codec",
-        "data_at",
-        "ends",
-        "heard_next",
-        "info",
-        "keeps",
-        "link",
-        "old_books",
-        "overs",
-        "packets",
-        "receiver",
-        "stash",
-        "stash_bytes",
-        "unreported_bytes",
-        "wire_id",
-    )
-
-    def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
-        self.info = info
-        self.wire_id = wire_id
-        self.link = link
-        self.codec = codec
-        self.receiver: StreamReceiver | None = None
-        self.packets: PacketSource | None = None  #: of a multicast stream
-        #: Epochs to be entered, one after the other, when all that came before is read.
-        self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
-        self.data_at = 0.0  #: when data of the current epoch came last
-        self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
-        self.overs: dict[int, int] = {}  #: where epochs ended that the publisher's log has
-        self.stash: list[Frame] = []
-        self.stash_bytes = 0
-        self.heard_next = 0
-        self.keeps: dict[tuple[str, ...], str] = {}
-        self.books = Books(info.name, 0, 0)
-        self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
-        self.unreported_bytes = 0
 
 
 class Intake:
@@ -272,6 +133,7 @@ class Intake:
         self._full_at = 0.0  # when there was no room to read on
         self._starved = False  # senders were told that there is none
         self._settled = False  # every stream that we know has admitted us
+        self.lending = Lending(self)
         self._current_books: Books | None = None
         self._interface = interface
         self._second_interface = second_interface
@@ -308,6 +170,12 @@ class Intake:
                 taken = self._figures(source.books, receiver).consumed
             return Start(info.name, "resume", taken, receiver.epoch)
         return self.start.for_stream(info.name, born=born)
+
+    def wants_history(self, stream: str) -> bool:
+        """Whether to ask a recorder what it has, though the publisher is there."""
+        source = self._by_name.get(stream)
+        fresh = source is None or source.receiver is None
+        return fresh and self.start.reaches_back(stream)
 
     def tend(self, now: float, *, force: bool = False) -> None:
         """Drive in the background if the consumer has not for a while and nobody else does."""
@@ -585,7 +453,7 @@ class Intake:
         if below.event_next > receiver.high:
             source.heard_next = max(source.heard_next, below.event_next)
             receiver.on_tail(below.event_next, now=now)
-        if receiver.missing and source.link is None:
+        if receiver.missing and source.link is None and not source.lenders:
             # No connection, no other way to ask: what the packets could not bring is lost.
             reason = below.lost_reason or "overflow"
             self._deliver(source, receiver.on_gone([(0, 1 << 62)], reason, now=now))
@@ -663,7 +531,9 @@ class Intake:
         while self.inbox:
             notice = self.inbox.popleft()
             if isinstance(notice, Attach):
-                self._attach(notice)
+                self._attach(notice, now)
+            elif isinstance(notice, Lend):
+                self.lending.on_lend(notice, now)
             elif isinstance(notice, Join):
                 for feed in notice.feeds:
                     self._join(feed)
@@ -676,17 +546,21 @@ class Intake:
                 if source is not None:
                     self._on_notice(source, notice, now)
 
-    def _attach(self, notice: Attach) -> None:
+    def _add_source(self, source: Source) -> None:
+        self._by_name[source.info.name] = source
+        self._by_wire[source.wire_id] = source
+
+    def _attach(self, notice: Attach, now: float) -> None:
         for info in notice.streams:
             source = self._by_name.get(info.name)
             if source is None:
                 wire_id = stream_wire_id(self._mesh, info.name)
                 source = Source(info, wire_id, notice.link, self._codec_for(info))
-                self._by_name[info.name] = source
-                self._by_wire[wire_id] = source
+                self._add_source(source)
                 self._client.subscribe(wire_id.to_bytes(8, "little"))
             source.info = info
             source.link = notice.link
+            self.lending.on_attach(source, notice.more, now)
             if info.multicast is not None:
                 self._tune_in(source, info.multicast, self._interface, self._second_interface)
             elif source.packets is not None:
@@ -717,8 +591,7 @@ class Intake:
             return
         codec = self._codec or codec_for(feed.codec, type=self._type)
         source = Source(info, wire_id, None, codec)
-        self._by_name[info.name] = source
-        self._by_wire[wire_id] = source
+        self._add_source(source)
         assert info.multicast is not None
         interface = transport.interface or self._interface
         second = transport.second_interface or self._second_interface
@@ -800,14 +673,17 @@ class Intake:
             return UnknownCodec(info.codec)
 
     def _on_notice(
-        self,
-        source: Source,
-        notice: RepairFrame | TailHint | Subscribed | Gone | Evicted,
-        now: float,
+        self, source: Source, notice: RepairFrame | TailHint | Said | Evicted, now: float
     ) -> None:
         receiver = source.receiver
-        if isinstance(notice, Subscribed):
-            self._on_admission(source, notice, now)
+        if isinstance(notice, Said):
+            if isinstance(notice.message, Subscribed):
+                if self.lending.on_admission(source, notice.link, notice.message, now):
+                    self._on_admission(source, notice.message, now)
+            elif receiver is None:
+                self.counters["early_notices"] += 1
+            elif notice.message.epoch == receiver.epoch:
+                self.lending.on_gone(source, receiver, notice.link, notice.message, now)
         elif isinstance(notice, Evicted):
             self.counters["evicted"] += 1
             self.evictions.append(notice.reason)
@@ -816,31 +692,35 @@ class Intake:
             self.counters["early_notices"] += 1
         elif isinstance(notice, RepairFrame):
             self._on_repair(source, receiver, notice, now)
-        elif isinstance(notice, TailHint):
-            if notice.final:
-                source.ends[notice.epoch] = notice.next
-                self._leavers = True
-            if notice.epoch == receiver.epoch:
-                source.heard_next = max(source.heard_next, notice.next)
-                below = None if source.packets is None else source.packets.receiver
-                if notice.final or below is None or not below.is_behind:
-                    receiver.on_tail_hint(notice.next, now=now)
-        elif notice.epoch == receiver.epoch:
-            self._deliver(source, receiver.on_gone(notice.ranges, notice.reason, now=now))
-            receiver.on_answered(notice.answers, now=now)
+        else:
+            self._on_tail_hint(source, receiver, notice, now)
         self._timer_due = now
+
+    def _on_tail_hint(
+        self, source: Source, receiver: StreamReceiver, hint: TailHint, now: float
+    ) -> None:
+        if hint.final:
+            source.ends[hint.epoch] = hint.next
+            self._leavers = True
+        if hint.epoch != receiver.epoch:
+            return
+        source.heard_next = max(source.heard_next, hint.next)
+        below = None if source.packets is None else source.packets.receiver
+        if hint.lent and source.link in source.lenders:
+            receiver.on_tail(hint.next, now=now)  # nothing comes by itself
+        elif hint.final or below is None or not below.is_behind:
+            receiver.on_tail_hint(hint.next, now=now)
 
     def _on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
         receiver, waiting = source.receiver, source.admissions
         if admission.over:
-            source.overs[admission.epoch] = admission.next
-        again = [n for n, known in enumerate(waiting) if known.epoch == admission.epoch]
-        if receiver is None or receiver.epoch == admission.epoch:
+            known = source.overs.get(admission.epoch, 0)
+            source.overs[admission.epoch] = max(known, admission.next)
+        same = receiver is not None and receiver.epoch == admission.epoch
+        if same or (receiver is None and not self.lending.is_asking(source, now) and not waiting):
             self._enter(source, admission, now)
-        elif again:
-            waiting[again[0]] = admission
         else:
-            waiting.append(admission)
+            self.lending.put(source, admission)
             source.data_at = now
         self._settled = self._settled and not waiting  # first all that is there must be read
 
@@ -867,7 +747,14 @@ class Intake:
         waiting = False
         for source in self._by_name.values():
             quiet_since = max(source.data_at, self._full_at)
-            while source.admissions and source.receiver is not None:
+            while source.admissions:
+                if self.lending.is_asking(source, now):
+                    self._timer_due = min(self._timer_due, now + HOLD_S)
+                    waiting = True
+                    break
+                if source.receiver is None:
+                    self._enter(source, source.admissions.popleft(), now)
+                    continue
                 over = source.overs.get(source.receiver.epoch)
                 if over is not None:
                     if source.receiver.next < over:
@@ -906,6 +793,9 @@ class Intake:
         if receiver is not None and receiver.epoch == admission.epoch:
             # Back after a broken connection: what came meanwhile may still be on its way.
             receiver.on_tail_hint(admission.next, now=now)
+            below = None if source.packets is None else source.packets.receiver
+            if source.packets is not None and (below is None or below.epoch != admission.epoch):
+                self._enter_packets(source, admission)
             return
         name, epoch, start = source.info.name, admission.epoch, admission.start
         with self._books_lock:
@@ -920,9 +810,8 @@ class Intake:
             pending_bytes_max=self._tuning.pending_bytes_max,
         )
         source.heard_next = max(start, admission.next)
-        if source.packets is not None and not admission.over:
-            source.packets.enter(epoch, admission.packet)
-            self._find_singles()
+        source.ladder.clear()
+        self._enter_packets(source, admission)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
             if frame.epoch != epoch:
@@ -931,8 +820,14 @@ class Intake:
                 self._deliver(source, receiver.on_frame(frame, now=now))
         # Where the start lies in the past, what is there already will not come by itself.  Without
         # a connection, the packets below ask for it.
-        if source.link is not None:
+        if source.link is not None or source.lenders:
             receiver.on_tail(admission.next, now=now)
+
+    def _enter_packets(self, source: Source, admission: Subscribed) -> None:
+        # Of one that is over none come; and a recorder does not know them.
+        if source.packets is not None and not (admission.over or admission.recorded):
+            source.packets.enter(admission.epoch, admission.packet)
+            self._find_singles()
 
     def _find_singles(self) -> None:
         """By what to know live packets of our streams that may be a frame each."""
@@ -968,7 +863,7 @@ class Intake:
                 packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
                 due = min(due, packets.deadline())
                 report_due = min(report_due, packets.report_due())
-            if source.info.durable and receiver.missing and source.link.state != "up":
+            if receiver.missing and self.lending.is_away(source):
                 receiver.hold(now=now)  # its log has what is missing: wait until it is back
                 due = min(due, now + AWAY_S)
                 continue
@@ -979,14 +874,13 @@ class Intake:
                 and receiver.missing
                 and receiver.epoch in source.ends
                 and not source.info.durable
+                and not self.lending.may_have(source)
             ):
                 # The publisher has left, and what it answered before has been read.
                 self._deliver(source, receiver.on_end(receiver.high, "gone", now=now))
                 asks = []
             if asks:
-                self.counters["nacks"] += 1
-                request = Nack(self.sub, source.info.name, receiver.epoch, asks, receiver.request)
-                self._post(source.link, request)
+                self.lending.ask(source, receiver, asks, now)
             due = min(due, receiver.deadline())
         # A deadline that waits for the socket to be drained must not spin meanwhile.
         self._timer_due = due if due > now else now + 0.01

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
-from meshmsg._intake import Attach, Detach, Intake
+from meshmsg._intake import Intake
 from meshmsg._member import Member
+from meshmsg._source import Attach, Detach, Lend
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
 
@@ -40,6 +41,7 @@ class Link:
         self.instance = 0
         self.data_address = ""
         self.streams: dict[str, c.StreamInfo] = {}
+        self.recorded: dict[str, c.StreamInfo] = {}  #: of other peers, kept by this one
         self.last_seen = time.monotonic()
         self.reconnects = -1
         self.told = 0  #: streams of ours that the last hello named
@@ -185,7 +187,7 @@ class Links:
         if self._is_taken(link, welcome):
             return
         again = link.instance == welcome.instance and link.state == "up"
-        known = set(link.streams) if again else set()
+        known = {*link.streams, *link.recorded} if again else set()
         address = data_address(link.address, welcome.fanout)
         if link.data_address and link.data_address != address:
             for intake in list(self._node.intakes.values()):
@@ -193,10 +195,13 @@ class Links:
         link.state, link.reason = "up", ""
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
-        if link.told != self._node.publisher.count():
+        own = {*link.streams, *(info.name for info in self._node.publisher.infos())}
+        link.recorded = {i.name: i for i in welcome.recorded if i.name not in own}
+        if link.told != len(self._node.stream_names()):
             self._say_hello(link)  # a stream of ours was declared while it was under way
         for intake in list(self._node.intakes.values()):
             self._offer(link, intake, [n for n in link.streams if n not in known], born=again)
+            self._lend(link, intake, [n for n in link.recorded if n not in known], born=again)
         for member in list(self._node.members.values()):
             self._offer_member(link, member, [n for n in link.streams if n not in known], again)
 
@@ -230,17 +235,41 @@ class Links:
         """A new subscription: subscribe wherever its topics can occur."""
         for link in self.up():
             self._offer(link, intake, list(link.streams), born=False)
+            self._lend(link, intake, list(link.recorded), born=False)
+
+    def _lend(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
+        """A recorder has streams that the subscription wants: history, and what others miss."""
+        infos = [link.recorded[name] for name in names if _wants(intake, link.recorded[name])]
+        if not infos:
+            return
+        asked = [info for info in infos if intake.wants_history(info.name) or not self._has(info)]
+        intake.notify(Lend(link, infos, frozenset(info.name for info in asked)))
+        intake.tend(time.monotonic())
+        if asked:
+            starts = [intake.start_for(info, born=born) for info in asked]
+            self._subscribe(link, intake, starts)
+
+    def _has(self, info: c.StreamInfo) -> bool:
+        """Whether a stream comes from its publisher."""
+        return any(info.name in link.streams for link in self.up())
+
+    def _is_one_awaited(self) -> bool:
+        """Whether a peer that the user named has yet to answer for the first time."""
+        waiting = ("dialling", "greeting")
+        return any(k.given and k.state in waiting and not k.peer for k in self._links.values())
+
+    def _subscribe(self, link: Link, intake: Intake, starts: list[c.Start]) -> None:
+        patterns = [pattern.text for pattern in intake.filter.patterns]
+        name = self._node.names.get(intake.sub, "")
+        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name))
 
     def _offer(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
         infos = [link.streams[name] for name in names if _wants(intake, link.streams[name])]
         if not infos:
             return
-        intake.notify(Attach(link, link.data_address, infos))
+        intake.notify(Attach(link, link.data_address, infos, self._is_one_awaited()))
         intake.tend(time.monotonic())
-        starts = [intake.start_for(info, born=born) for info in infos]
-        patterns = [pattern.text for pattern in intake.filter.patterns]
-        name = self._node.names.get(intake.sub, "")
-        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name))
+        self._subscribe(link, intake, [intake.start_for(info, born=born) for info in infos])
 
     def offer_member(self, member: Member) -> None:
         """A new member: join wherever its topics can occur."""

@@ -33,7 +33,8 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ConfigError, PeerRefused, ProtocolError
 from meshmsg._event import Event, Loss
-from meshmsg._intake import LOSSES_MAX, SIGNALS_S, StartAt
+from meshmsg._intake import LOSSES_MAX, SIGNALS_S
+from meshmsg._source import StartAt
 from meshmsg._subframe import Work, decode_work
 from meshmsg._topics import TopicFilter
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of

@@ -15,16 +15,20 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from meshmsg import _control as c
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
 from meshmsg._inlet_stats import inlet_stats
-from meshmsg._intake import Intake, Join, RepairFrame, TailHint
+from meshmsg._intake import Intake
 from meshmsg._links import Link, Links, data_address
 from meshmsg._member import Member
 from meshmsg._publisher import PublisherSide
+from meshmsg._recorder import Recorder
 from meshmsg._replay_service import LogEntry, ReplayService
+from meshmsg._source import Join, RepairFrame, Said, TailHint
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
@@ -96,6 +100,7 @@ class Node:
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
         self.links = Links(self)
+        self.recorder = None if config.record is None else Recorder(self, config.record)
         self.service = ReplayService(
             config.name, config.mesh, self.counters, self._log_entries, self.send
         )
@@ -117,6 +122,8 @@ class Node:
             groups = self.publisher.groups
             groups.open(self._context, self.addresses, self._poller.add, self._poller.remove)
             self.publisher.open(self._fanout, self.send)
+            if self.recorder is not None:
+                self.recorder.open()
         except BaseException:  # Ctrl-C too
             self.publisher.close(0)
             self._server.close(0)
@@ -130,6 +137,8 @@ class Node:
             self._poller.add(inlet)
         for address in self.config.connect:
             self.links.dial(address)
+        if self.recorder is not None:
+            self.recorder.start()
         self._thread.start()
 
     @property
@@ -187,6 +196,8 @@ class Node:
         now = time.monotonic()
         self._forgive_sleep(now)
         due = min(self.publisher.on_tick(now), self._tend(now), self._unmute(now))
+        if self.recorder is not None:
+            due = min(due, self.recorder.lender.on_tick(now))
         self._drain_outgoing()
         if self._calls or self._outgoing:
             due = now
@@ -333,6 +344,8 @@ class Node:
             self.service.on_message(identity, message)
         elif client is None:
             self.post(identity, c.Unknown())
+        elif self.recorder is not None and self._on_recorded(identity, client, message, now):
+            return
         elif isinstance(message, c.Ping):
             self.post(identity, c.Pong(message.number, self.instance, self.publisher.tails()))
         elif isinstance(message, c.Subscribe):
@@ -347,9 +360,43 @@ class Node:
             self.publisher.on_join(identity, client.peer, message, now)
         elif isinstance(message, c.Bye):
             del self._clients[identity]
-            self.publisher.forget_link(identity, now)
+            self._forget_link(identity, now)
         else:
             raise ProtocolError(f"{type(message).__name__} is not a request")
+
+    def _on_recorded(self, identity: bytes, client: Client, message: c.Message, now: float) -> bool:
+        """See to what concerns streams that we record; `False` if nothing else remains to do."""
+        assert self.recorder is not None
+        lender = self.recorder.lender
+        if isinstance(message, c.Ping):
+            tails = self.publisher.tails()
+            self.post(identity, c.Pong(message.number, self.instance, tails, lender.tails()))
+        elif isinstance(message, c.Nack) and lender.has(message.stream):
+            lender.on_nack(identity, message)
+        elif isinstance(message, c.Subscribe):
+            lent = [start for start in message.starts if lender.has(start.stream)]
+            lender.on_subscribe(identity, replace(message, starts=lent))
+            own = [start for start in message.starts if not lender.has(start.stream)]
+            if own:
+                request = replace(message, starts=own)
+                self.publisher.on_subscribe(identity, client.peer, request, now)
+        elif isinstance(message, c.Status):
+            own_figures = [f for f in message.figures if not lender.has(f.stream)]
+            if own_figures or message.answers or not message.figures:
+                self.publisher.on_status(identity, replace(message, figures=own_figures), now)
+        else:
+            return False
+        return True
+
+    def _forget_link(self, identity: bytes, now: float) -> None:
+        self.publisher.forget_link(identity, now)
+        if self.recorder is not None:
+            self.recorder.lender.forget(identity)
+
+    def stream_names(self) -> list[str]:
+        """The streams that can be had here, our own and recorded ones."""
+        recorded = [] if self.recorder is None else self.recorder.lender.names()
+        return [info.name for info in self.publisher.infos()] + recorded
 
     def _on_hello(self, identity: bytes, hello: c.Hello, host: str, now: float) -> None:
         reason = ""
@@ -376,6 +423,7 @@ class Node:
             mesh=self.config.mesh,
             streams=self.publisher.infos(),
             fanout=list(self._fanout.addresses),
+            recorded=[] if self.recorder is None else self.recorder.lender.infos(),
             software=self.software,
         )
 
@@ -387,7 +435,7 @@ class Node:
             mesh=self.config.mesh,
             dialled=address,
             listen=self.addresses,
-            streams=[info.name for info in self.publisher.infos()],
+            streams=self.stream_names(),
             software=self.software,
         )
 
@@ -403,7 +451,7 @@ class Node:
             if client.last_seen < limit:
                 log.info("%s has been silent for %g s", client.peer, self.tuning.peer_timeout_s)
                 del self._clients[identity]
-                self.publisher.forget_link(identity, now)
+                self._forget_link(identity, now)
         seen = {identity: client.last_seen for identity, client in self._clients.items()}
         self.publisher.forget_silent_members(seen, now)
 
@@ -411,7 +459,8 @@ class Node:
 
     def _log_entries(self) -> list[LogEntry]:
         """The logs that others may read here."""
-        return self.publisher.log_entries()
+        recorded = [] if self.recorder is None else self.recorder.lender.entries()
+        return self.publisher.log_entries() + recorded
 
     def _on_ask(self, identity: bytes, ask: c.Ask, now: float) -> None:
         if ask.what == "stats":
@@ -534,10 +583,13 @@ class Node:
     def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:
         """Something for one of our subscriptions."""
         if isinstance(message, c.Pong | c.Bye):
-            for tail in message.tails:
-                notice = TailHint(tail.stream, tail.epoch, tail.next, isinstance(message, c.Bye))
-                for intake in list(self.intakes.values()):
-                    intake.notify(notice)
+            final = isinstance(message, c.Bye)
+            hints = [TailHint(tail.stream, tail.epoch, tail.next, final) for tail in message.tails]
+            if isinstance(message, c.Pong):
+                hints += [TailHint(t.stream, t.epoch, t.next, lent=True) for t in message.recorded]
+            for intake in list(self.intakes.values()):
+                for hint in hints:
+                    intake.notify(hint)
             return
         member = self.members.get(message.sub)  # type: ignore[union-attr]
         if member is not None and isinstance(message, c.Gone):
@@ -554,7 +606,9 @@ class Node:
         elif isinstance(message, c.StatusPlease):
             intake.tend(time.monotonic(), force=True)
             self._send_status(intake, link, message.number)
-        elif isinstance(message, c.Subscribed | c.Gone | c.Evicted):
+        elif isinstance(message, c.Subscribed | c.Gone):
+            intake.notify(Said(link, message.stream, message))
+        elif isinstance(message, c.Evicted):
             intake.notify(message)
         intake.tend(time.monotonic())
 
@@ -586,6 +640,7 @@ class Node:
             "streams": self.publisher.stats(),
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
             "members": [self._intake_stats(m) for m in list(self.members.values())],
+            **({} if self.recorder is None else {"recorder": self.recorder.stats()}),
             "links": self.links.stats(),
             "clients": [client.peer for client in list(self._clients.values())],
             "counters": dict(sorted(counters.items())),

@@ -16,7 +16,7 @@ from typing import Any
 
 from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, codec_for
-from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Stream, Tuning, load_toml
+from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
@@ -62,6 +62,7 @@ class PeerBase:
         mesh: str = "default",
         data_dir: str | Path | None = None,
         feeds: Feed | Sequence[Feed] = (),
+        record: str | Sequence[str] | Record | None = None,
         discovery: None = None,
         security: None = None,
         tuning: Tuning | None = None,
@@ -81,6 +82,7 @@ class PeerBase:
             mesh=mesh,
             data_dir=None if data_dir is None else str(data_dir),
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
+            record=Record.of(record),
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None
@@ -216,13 +218,15 @@ class PeerBase:
                 stacklevel=3,
             )
         node.publisher.finish()
+        failed = None if node.recorder is None else node.recorder.stop()
         for intake in list(node.intakes.values()):
             node.drop_intake(intake)
         for member in list(node.members.values()):
             node.drop_member(member)
         node.stop(max(0.0, deadline - time.monotonic()))
-        if node.publisher.log_error is not None:
-            raise node.publisher.log_error
+        failed = node.publisher.log_error or failed
+        if failed is not None:
+            raise failed
 
 
 def _abandon(node: Node) -> None:

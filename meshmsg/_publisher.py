@@ -945,7 +945,7 @@ class PublisherSide:
             job = partial(self._answer_from_log, link, outlet, message)
             self._replay.submit(("nack", sub, stream), job)
         else:
-            self._answer_nack(link, message, answer.frames, answer.gone)
+            self.answer_nack(link, message, answer.frames, answer.gone)
 
     def _answer_from_log(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """On the replay's thread."""
@@ -953,12 +953,13 @@ class PublisherSide:
         frames, gone = self._replay.frames(
             outlet.log.folder, message.epoch, message.ranges, self._tuning.repair_bytes_max
         )
-        self._answer_nack(link, message, frames, gone)
+        self.answer_nack(link, message, frames, gone)
         self.counters["replayed_frames"] += len(frames)
 
-    def _answer_nack(
+    def answer_nack(
         self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
     ) -> None:
+        """Send repairs, and what cannot be repaired."""
         sub, stream = message.sub, message.stream
         parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in frames]
         last: Repair | Gone = Repair(sub, stream, message.number)

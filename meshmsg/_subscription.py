@@ -16,8 +16,9 @@ from meshmsg._config import ORDER_WORDS, check_group
 from meshmsg._control import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
-from meshmsg._intake import Intake, StartAt
+from meshmsg._intake import Intake
 from meshmsg._member import Member, MemberOptions
+from meshmsg._source import StartAt
 from meshmsg._values import one_of, parse_time
 from meshmsg._work import WorkBatch
 

@@ -148,6 +148,14 @@ class LogWriter:
         self._start(epoch, first)
         return self.next
 
+    def settle(self) -> None:
+        """Write down what `open` found, where no epoch begins at once; raises `LogError`."""
+        try:
+            with self._journal_lock:
+                self._journal = write_journal(self._files, self.folder.path, self._journal)
+        except OSError as error:
+            raise failure(self.folder.path, error, "the journal could not be written") from error
+
     def _newest(self) -> int:
         return max(self.recovery.last_epoch, self.epoch)
 

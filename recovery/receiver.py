@@ -170,6 +170,10 @@ class StreamReceiver:
         """Events known to exist that have not come."""
         return self._detector.missing
 
+    def missing_of(self, ranges: Iterable[Range]) -> list[Range]:
+        """The parts of ranges that are known to exist and have not come."""
+        return [part for first, stop in ranges for part in self._detector_overlap(first, stop)]
+
     @property
     def nacks(self) -> int:
         """Ranges asked for so far, repeats included."""

@@ -48,6 +48,7 @@ EXPECTED = (
     "Position",
     "ProtocolError",
     "PublishTimeout",
+    "Record",
     "ReplayError",
     "Stream",
     "Subscription",

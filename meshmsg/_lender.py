@@ -1,0 +1,186 @@
+"""What a recorder gives to others: repairs and replay of streams that are not its own.
+
+The third rung of the repair ladder.  Answers come from the logs, on a thread of their own.  Those
+who read a stream here are told how far it is and of new epochs, as a publisher would tell them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from meshmsg import _control as c
+from meshmsg._recorded_log import RecordedLog
+from meshmsg._replay import Replay
+from meshmsg._replay_service import LogEntry
+from meshmsg.recovery.log_epochs import Journal
+from meshmsg.recovery.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from meshmsg._node import Node
+
+#: Readers are told how far a stream is this often, at most.
+TELL_S = 0.05
+READERS_MAX = 100_000
+NEVER = float("inf")
+
+
+class Lender:
+    """Serves the recorded streams of one peer."""
+
+    def __init__(self, node: Node, logs: dict[str, RecordedLog]) -> None:
+        self._node = node
+        self._logs = logs
+        self._replay = Replay(f"meshmsg-{node.config.name} lender", node.counters)
+        self._readers: dict[tuple[bytes, int, str], int] = {}  # to the epoch that they know of
+        self._written = False
+        self._tell_due = 0.0
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._replay.stop()
+
+    # --- the recorder's thread ---
+
+    def on_written(self) -> None:
+        """There is more than before."""
+        if not self._written:
+            self._written = True
+            self._node.wake()
+
+    def on_new_stream(self) -> None:
+        """Tell everyone that another stream can be had here."""
+        self._node.publisher.announce()
+
+    # --- what is told ---
+
+    def names(self) -> list[str]:
+        """The streams."""
+        return list(self._logs)
+
+    def infos(self) -> list[c.StreamInfo]:
+        """The streams as they are announced."""
+        return [recorded.info() for recorded in list(self._logs.values())]
+
+    def tails(self) -> list[c.Tail]:
+        """How far each is."""
+        return [
+            c.Tail(recorded.stream, epoch, 0, seq)
+            for recorded in list(self._logs.values())
+            for epoch, seq in [recorded.place]
+            if epoch
+        ]
+
+    def entries(self) -> list[LogEntry]:
+        """The logs, for those who read them by position."""
+        return [
+            LogEntry(r.stream, r.topics, r.codec, r.folder, *r.place, recorded=True)
+            for r in list(self._logs.values())
+            if r.place[0]
+        ]
+
+    # --- the I/O thread ---
+
+    def on_tick(self, now: float) -> float:
+        """Tell readers how far their streams are; returns when to come again."""
+        if not self._written:
+            return NEVER
+        if now < self._tell_due:
+            return self._tell_due
+        self._written = False
+        self._tell_due = now + TELL_S
+        for identity in {key[0] for key in self._readers}:
+            mine = {key[2] for key in self._readers if key[0] == identity}
+            tails = [tail for tail in self.tails() if tail.stream in mine]
+            self._node.post(identity, c.Pong(0, self._node.instance, [], tails))
+        for (identity, sub, stream), known in list(self._readers.items()):
+            if self._logs[stream].place[0] > known:
+                self._readers[identity, sub, stream] = self._logs[stream].place[0]
+                start = c.Start(stream, "resume", 0, known)
+                self._submit(identity, sub, start, again=True)
+        return NEVER
+
+    def has(self, stream: str) -> bool:
+        """Whether a stream is recorded here."""
+        return stream in self._logs
+
+    def on_subscribe(self, identity: bytes, message: c.Subscribe) -> None:
+        """Somebody wants to read streams here."""
+        for start in message.starts:
+            if len(self._readers) >= READERS_MAX:
+                self._node.counters["lender_readers_full"] += 1
+                return
+            self._readers[identity, message.sub, start.stream] = self._logs[start.stream].place[0]
+            self._submit(identity, message.sub, start)
+
+    def _submit(self, identity: bytes, sub: int, start: c.Start, *, again: bool = False) -> None:
+        job = partial(self._admit, identity, sub, start, again)
+        self._replay.submit(("admit", identity, sub, start.stream, again), job)
+
+    def forget(self, identity: bytes) -> None:
+        """A peer is gone."""
+        for key in [key for key in self._readers if key[0] == identity]:
+            del self._readers[key]
+
+    def on_nack(self, identity: bytes, message: c.Nack) -> None:
+        """Somebody misses events that its publisher does not have."""
+        self._node.counters["lender_nacks"] += 1
+        key = ("nack", identity, message.sub, message.stream)
+        self._replay.submit(key, partial(self._answer, identity, message))
+
+    # --- the replay's thread ---
+
+    def _admit(self, identity: bytes, sub: int, start: c.Start, again: bool) -> None:
+        """Say what is there from a start on: epochs that are over, oldest first, then the newest.
+
+        `again`, of a new epoch: what the reader knows of the one before is where it ended.
+        """
+        recorded = self._logs[start.stream]
+        epoch, stop = recorded.place
+        known = _journal(recorded).find(epoch)
+        origin = stop if known is None else known.first
+        begin = stop
+        if start.kind == "origin":
+            begin = origin
+        elif start.kind != "live" and not (start.kind == "resume" and start.epoch > epoch):
+            chapters, place = self._replay.chapters(recorded.folder, start, epoch)
+            for chapter in chapters:
+                first = chapter.start if not again or chapter.epoch != start.epoch else chapter.stop
+                over = c.Subscribed(
+                    sub,
+                    start.stream,
+                    chapter.epoch,
+                    chapter.origin,
+                    first,
+                    chapter.stop,
+                    first,
+                    over=True,
+                    recorded=True,
+                )
+                self._node.post(identity, over)
+            begin = origin if place is None else min(max(place, origin), stop)
+        admitted = c.Subscribed(
+            sub, start.stream, epoch, origin, origin, stop, begin, recorded=True
+        )
+        self._node.post(identity, admitted)
+
+    def _answer(self, identity: bytes, message: c.Nack) -> None:
+        recorded = self._logs[message.stream]
+        frames, gone = self._replay.frames(
+            recorded.folder, message.epoch, message.ranges, self._node.tuning.repair_bytes_max
+        )
+        if message.epoch < recorded.place[0]:
+            # Of an epoch that is over nothing more will come: say so, that nobody waits for it.
+            known = _journal(recorded).find(message.epoch)
+            end = 0 if known is None else known.stop or 0
+            beyond = [(max(a, end), b) for a, b in message.ranges if b > max(a, end)]
+            if beyond:
+                gone.setdefault("gone", []).extend(beyond)
+        self._node.publisher.answer_nack(identity, message, frames, gone)
+        self._node.counters["lent_frames"] += len(frames)
+
+
+def _journal(recorded: RecordedLog) -> Journal:
+    reader = LogReader(recorded.folder)
+    reader.refresh()
+    return reader.journal

@@ -1,0 +1,137 @@
+"""The log of one stream that is not ours: the same frames, numbers and epochs, and what is missing.
+
+Belongs here: what is written for a delivery, and what the folder says of the stream beside the log.
+Does not belong here: where deliveries come from (`_recorder`), who reads the log (`_lender`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from meshmsg._control import StreamInfo
+from meshmsg._errors import LogError
+from meshmsg._event import Loss, Position
+from meshmsg._subframe import cut
+from meshmsg.recovery.log_appender import LogSettings
+from meshmsg.recovery.log_files import Files, read_small, replace_small
+from meshmsg.recovery.log_folder import VERSION, LogFolder, decode_checked, encode_checked
+from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.receiver import Delivery
+
+log = logging.getLogger("meshmsg.peer")
+
+RECORDED_FILE = "recorded.json"
+RECORDED_BYTES_MAX = 64 * 1024
+#: Readers report what they have taken, and nobody waits for it.
+NO_WINDOW = 1 << 62
+
+
+class RecordedLog:
+    """A log that follows another peer's stream."""
+
+    def __init__(
+        self,
+        data_dir: str,
+        stream: str,
+        *,
+        topics: str,
+        codec: str,
+        mesh: str,
+        settings: LogSettings,
+    ) -> None:
+        self.stream = stream
+        self.topics = topics
+        self.codec = codec
+        self.writer = LogWriter(data_dir, stream, mesh=mesh, codec=codec, settings=settings)
+        self.events = self.bytes = self.frames = self.lost = 0  #: since this start
+        self.refused_epoch = 0  #: one that lies before what is kept already
+        self._last = (0, 0)
+
+    @property
+    def folder(self) -> LogFolder:
+        """Where it is."""
+        return self.writer.folder
+
+    def open(self) -> None:
+        """Lock and recover it; raises `LogError`."""
+        recovery = self.writer.open()
+        try:
+            if recovery.last is not None:
+                self._last = (recovery.last.epoch, recovery.next)
+            self.writer.settle()
+            fields = {"version": VERSION, "stream": self.stream, "topics": self.topics}
+            replace_small(
+                self.folder.files, self.folder.path, RECORDED_FILE, encode_checked(fields)
+            )
+        except OSError as error:
+            self.writer.close()
+            if isinstance(error, LogError):
+                raise
+            raise LogError(self.folder.path, f"cannot be used: {error.strerror}") from error
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The newest epoch, and one past the last event of it; zeros in an empty log."""
+        writer = self.writer
+        return (writer.epoch, writer.next) if writer.epoch else self._last
+
+    @property
+    def position(self) -> Position | None:
+        """Where to go on; `None` in an empty log."""
+        epoch, seq = self.place
+        return Position(self.stream, epoch, seq) if epoch else None
+
+    def info(self) -> StreamInfo:
+        """How it is announced."""
+        return StreamInfo(
+            self.stream, self.topics, self.place[0], "recorded", self.codec, NO_WINDOW, durable=True
+        )
+
+    def put(self, epoch: int, start: int, delivery: Delivery) -> bool:
+        """Write a run or a loss of an epoch that we receive from `start` on; raises `LogError`.
+
+        `False` if the epoch lies before what is kept: the publisher's clock was set back.
+        """
+        if isinstance(delivery, Loss):
+            first, stop = delivery.first, delivery.stop
+        else:
+            first, stop = delivery.frame.first + delivery.lo, delivery.frame.first + delivery.hi
+        writer = self.writer
+        if writer.epoch != epoch:
+            if epoch < self.place[0]:
+                return False
+            writer.follow(epoch, min(start, first))
+        if stop <= writer.next:
+            return True  # we have it: the log went further than we knew when we asked
+        if first > writer.next:  # should not be; but then it must be seen
+            writer.append_loss(writer.next, first, "gone")
+            self.lost += first - writer.next
+        first = max(first, writer.next)
+        if isinstance(delivery, Loss):
+            writer.append_loss(first, stop, delivery.reason)
+            self.lost += stop - first
+            return True
+        frame = delivery.frame
+        data = frame.data
+        if (first, stop) != (frame.first, frame.stop):
+            data = cut(frame, first - frame.first, stop - frame.first)
+        writer.write(data, first, stop)
+        self.events += stop - first
+        self.frames += 1
+        self.bytes += len(data)
+        return True
+
+
+def recorded_topics(folder: LogFolder) -> str | None:
+    """The topics of a log that a recorder keeps; `None` if it is another log, or damaged."""
+    files: Files = folder.files
+    try:
+        data = read_small(files, f"{folder.path}/{RECORDED_FILE}", RECORDED_BYTES_MAX)
+    except OSError:
+        return None
+    if data is None:
+        return None
+    fields = decode_checked(data) or {}
+    topics = fields.get("topics")
+    # Damaged: what it carries is not known, so it may be anything.
+    return topics if isinstance(topics, str) else "**"

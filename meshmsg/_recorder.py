@@ -1,0 +1,286 @@
+"""The recorder: receives other peers' streams and keeps them, verbatim, in logs of this peer.
+
+A subscription like any other, read by a thread of its own.  What it has received counts, also for
+the publishers that wait for it, when it is in the log, with `fsync="always"` on the disk.  A disk
+that is full stops the reading: then the streams' own overflow words say what happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from meshmsg._config import Record
+from meshmsg._control import Figures
+from meshmsg._errors import LogError
+from meshmsg._event import Loss, Position
+from meshmsg._intake import Intake
+from meshmsg._lender import Lender
+from meshmsg._log_words import Retention
+from meshmsg._recorded_log import RecordedLog, recorded_topics
+from meshmsg._source import Books, Source, StartAt
+from meshmsg._topics import TopicFilter
+from meshmsg.recovery.log_appender import LogSettings
+from meshmsg.recovery.log_folder import find_logs
+from meshmsg.recovery.receiver import Delivery, StreamReceiver
+
+if TYPE_CHECKING:
+    from meshmsg._node import Node
+
+log = logging.getLogger("meshmsg.peer")
+
+WAIT_S = 0.5
+#: After a failure it is tried again after this long.
+RETRY_S = 0.2
+#: Written before the books are brought up to date, and the disk waited for.
+TURN_BYTES = 8 * 1024 * 1024
+STREAMS_MAX = 10_000
+
+Item = tuple[Source, Books, Delivery]
+
+
+class RecorderIntake(Intake):
+    """A subscription whose consumer is a log."""
+
+    def _figures(self, books: Books, receiver: StreamReceiver | None) -> Figures:
+        return super()._figures(books, None)  # received is what is in the log
+
+    def peek(self) -> Item | None:
+        """What comes next."""
+        return self._ready[0] if self._ready else None
+
+    def pop(self) -> None:
+        """It has been written."""
+        delivery = self._ready.popleft()[2]
+        if not isinstance(delivery, Loss):
+            self._ready_bytes -= len(delivery.frame.data)
+            if self._starved and self._ready_bytes * 2 < self._tuning.inbox_bytes_max:
+                self._starved = False
+                self._timer_due = 0.0  # there is room again: say so
+
+    def enter(self, item: Item) -> None:
+        """It is safe: enter it in the books."""
+        source, books, delivery = item
+        size = 0
+        with self._books_lock:
+            if isinstance(delivery, Loss):
+                books.lost[delivery.reason] += delivery.count
+                books.consumed = delivery.stop
+                self.counters["lost"] += delivery.count
+                self.losses.append(delivery)
+            else:
+                size = len(delivery.frame.data)
+                books.delivered += delivery.hi - delivery.lo
+                books.consumed = delivery.frame.first + delivery.hi
+        self._note_consumed(source, size)
+
+
+class Recorder:
+    """All that one peer records."""
+
+    def __init__(self, node: Node, config: Record) -> None:
+        self._node = node
+        self._config = config
+        self._settings = LogSettings(
+            fsync=config.fsync,
+            segment_bytes=int(config.segment_bytes),
+            retention=Retention.parse(config.retention),
+        )
+        self.logs: dict[str, RecordedLog] = {}
+        self.problem: str | None = None  #: why nothing is written just now
+        self.intake: RecorderIntake | None = None
+        self.lender = Lender(node, self.logs)
+        self._unentered: list[Item] = []
+        self._stopped = threading.Event()
+        name = f"meshmsg-{node.config.name} recorder"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Open the logs that are there; raises `LogError`, `LogLocked`."""
+        data_dir = self._node.config.data_dir
+        assert data_dir is not None
+        try:
+            for folder in find_logs(data_dir):
+                topics, about = recorded_topics(folder), folder.about()
+                if topics is not None and about is not None and about.mesh == self._mesh:
+                    self._open_log(about.stream, topics, about.codec)
+        except BaseException:
+            self._close_logs()
+            raise
+
+    @property
+    def _mesh(self) -> str:
+        return self._node.config.mesh
+
+    def _open_log(self, stream: str, topics: str, codec: str) -> RecordedLog:
+        data_dir = self._node.config.data_dir
+        assert data_dir is not None
+        recorded = RecordedLog(
+            data_dir,
+            stream,
+            topics=topics,
+            codec=codec,
+            mesh=self._mesh,
+            settings=self._settings,
+        )
+        recorded.open()
+        self.logs[stream] = recorded
+        return recorded
+
+    def start(self) -> None:
+        """Begin to receive."""
+        node = self._node
+        places: list[Position] = [p for log in self.logs.values() if (p := log.position)]
+        self.intake = RecorderIntake(
+            secrets.randbits(63),
+            TopicFilter(self._config.topics),
+            node.fanout_client(),
+            node.tuning,
+            node.config.mesh,
+            node.post,
+            node.report,
+            None,
+            Any,
+            StartAt("earliest", committed={place.stream: place for place in places}),
+            node.config.interface,
+            node.config.second_interface or "",
+        )
+        node.add_intake(self.intake, "record")
+        self._thread.start()
+
+    def stop(self) -> LogError | None:
+        """Write what has come, and close the logs; returns what failed."""
+        self._stopped.set()
+        if self.intake is not None:
+            self.intake.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.lender.stop()
+        return self._close_logs()
+
+    def _close_logs(self) -> LogError | None:
+        failed = None
+        for recorded in self.logs.values():
+            try:
+                recorded.writer.close()
+            except LogError as error:
+                log.error("%s", error)
+                failed = error
+        return failed
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        intake = self.intake
+        assert intake is not None
+        while True:
+            with intake.lock:
+                stopping = self._stopped.is_set()
+                if intake.closed:
+                    return
+                now = time.monotonic()
+                intake.pump(now, read_ahead=True)
+                intake.driven_at = now
+                written = self._guard(self._write_ready)
+                if stopping and not (written and self.problem is None and intake.peek()):
+                    return
+                if not written:
+                    intake.wait(WAIT_S, now)
+            if self.problem is not None:
+                self._stopped.wait(RETRY_S)
+
+    def _guard(self, work: Callable[[], int]) -> int:
+        """Do it; a failure is kept to be seen, and tried again."""
+        try:
+            done = work()
+            self.problem = None
+            return done
+        except LogError as error:
+            text = str(error)
+        except Exception as error:  # a defect of ours: what came is kept, and asked for again
+            log.exception("the recorder failed")
+            text = repr(error)
+        if text != self.problem:
+            log.error("recording waits: %s", text)
+        self.problem = text
+        self._node.counters["record_failures"] += 1
+        return 1
+
+    def _write_ready(self) -> int:
+        """Write what is ready, make it as safe as promised, enter it in the books."""
+        intake = self.intake
+        assert intake is not None
+        size = 0
+        while size < TURN_BYTES:
+            item = intake.peek()
+            if item is None:
+                break
+            size += self._write(item)
+            intake.pop()
+            self._unentered.append(item)
+        if self._settings.fsync == "always":
+            for stream in {item[1].stream for item in self._unentered}:
+                writer = self.logs[stream].writer
+                if writer.epoch:
+                    writer.sync(writer.written)
+        done, self._unentered = self._unentered, []
+        for item in done:
+            intake.enter(item)
+        if done:
+            self.lender.on_written()
+        return len(done)
+
+    def _write(self, item: Item) -> int:
+        source, books, delivery = item
+        recorded = self.logs.get(books.stream)
+        if recorded is None:
+            if len(self.logs) >= STREAMS_MAX:
+                raise LogError(books.stream, f"{STREAMS_MAX} streams are recorded already")
+            info = source.info
+            recorded = self._open_log(books.stream, info.topics, info.codec)
+            self.lender.on_new_stream()
+        if not recorded.put(books.epoch, books.start, delivery):
+            self._refuse(recorded, books, delivery)
+        return 64 if isinstance(delivery, Loss) else len(delivery.frame.data)
+
+    def _refuse(self, recorded: RecordedLog, books: Books, delivery: Delivery) -> None:
+        """An epoch that lies before those that are kept cannot be put into their order."""
+        lost = delivery.count if isinstance(delivery, Loss) else delivery.hi - delivery.lo
+        self._node.counters["unrecorded"] += lost
+        recorded.lost += lost
+        if recorded.refused_epoch != books.epoch:
+            recorded.refused_epoch = books.epoch
+            log.error(
+                "%s: epoch %d lies before epoch %d, which is recorded: it is not kept. Was the "
+                "publisher's clock set back?",
+                recorded.stream,
+                books.epoch,
+                recorded.place[0],
+            )
+
+    # --- figures: any thread ---
+
+    def stats(self) -> dict[str, Any]:
+        """What is kept, as plain data."""
+        return {
+            "topics": list(self._config.topics),
+            "problem": self.problem,
+            "streams": [
+                {
+                    "stream": recorded.stream,
+                    "epoch": recorded.place[0],
+                    "next": recorded.place[1],
+                    "events": recorded.events,
+                    "frames": recorded.frames,
+                    "bytes": recorded.bytes,
+                    "lost": recorded.lost,
+                }
+                for recorded in list(self.logs.values())
+            ],
+        }

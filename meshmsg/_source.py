@@ -1,0 +1,205 @@
+"""What a subscription knows of each stream: its source, its books, and the notices that come in.
+
+Belongs here: plain state.  What is done with it is decided in `_intake`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshmsg._codecs import Codec
+from meshmsg._control import Evicted, Gone, Start, StartKind, StreamInfo, Subscribed
+from meshmsg._event import Position
+from meshmsg._frame import Frame
+from meshmsg._mcast_in import PacketSource
+from meshmsg._multicast import Feed
+from meshmsg._packet import PacketBeat
+from meshmsg.recovery.ladder import Ladder
+from meshmsg.recovery.receiver import StreamReceiver
+
+OLD_BOOKS_MAX = 100
+#: As many as a log keeps epochs.
+ADMISSIONS_MAX = 10_001
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Where a subscription starts in a stream that it has not seen yet."""
+
+    kind: StartKind = "live"
+    value: int = 0
+    position: Position | None = None
+    committed: Mapping[str, Position] | None = None
+    """Where a named subscription goes on; in other streams it starts by `kind`."""
+
+    def for_stream(self, stream: str, *, born: bool = False) -> Start:
+        """As it is asked for.
+
+        A stream that was `born` while we were connected has nothing yet that we could have missed.
+        """
+        kept = None if self.committed is None else self.committed.get(stream)
+        if kept is not None:
+            return Start(stream, "resume", kept.seq, kept.epoch)
+        if born:
+            return Start(stream, "origin")
+        if self.position is None:
+            return Start(stream, self.kind, self.value)
+        if self.position.stream == stream:
+            return Start(stream, "resume", self.position.seq, self.position.epoch)
+        return Start(stream, "live")
+
+    def reaches_back(self, stream: str) -> bool:
+        """Whether it may want what was before it came."""
+        if self.position is not None:
+            return self.position.stream == stream
+        return self.kind != "live"
+
+    def for_beat(self, stream: str) -> Callable[[PacketBeat], tuple[int, int]] | None:
+        """Where to start, in packets and events, by a heartbeat; `None`: with what comes next."""
+        if self.position is not None and self.position.stream == stream:
+            wanted = self.position.seq
+            return lambda beat: (beat.first, max(beat.first_event, min(wanted, beat.next_event)))
+        if self.kind == "earliest":
+            return lambda beat: (beat.first, beat.first_event)
+        if self.kind == "last":
+            count = self.value
+            return lambda beat: (beat.first, max(beat.first_event, beat.next_event - count))
+        return None
+
+
+# --- what the I/O thread puts into the inbox ---
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Streams of a publisher: connect, and expect to be admitted."""
+
+    link: Any
+    address: str
+    streams: list[StreamInfo]
+    more: bool = False  #: peers that may have recorded them have yet to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Lend:
+    """A peer has recorded streams; of those in `asked` it was asked what it has."""
+
+    link: Any
+    streams: list[StreamInfo]
+    asked: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a peer answered, and which peer it was."""
+
+    link: Any
+    stream: str
+    message: Subscribed | Gone
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Multicast streams to receive without a connection to their publishers."""
+
+    feeds: tuple[Feed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """The publisher's data address is no longer in use."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFrame:
+    """A frame that was asked for."""
+
+    stream: str
+    data: bytes
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class TailHint:
+    """What a stream has, heard beside the data path; `final` when the publisher leaves."""
+
+    stream: str
+    epoch: int
+    next: int
+    final: bool = False
+    lent: bool = False  #: said by a peer that has recorded the stream
+
+
+Notice = Attach | Lend | Said | Join | Detach | RepairFrame | TailHint | Evicted
+
+
+class Books:
+    """What became of the events of one epoch of a stream, counted as it happens."""
+
+    __slots__ = ("consumed", "delivered", "epoch", "filtered", "lost", "start", "stream")
+
+    def __init__(self, stream: str, epoch: int, start: int) -> None:
+        self.stream = stream
+        self.epoch = epoch
+        self.start = start
+        self.consumed = start
+        self.delivered = 0
+        self.filtered = 0
+        self.lost: Counter[str] = Counter()
+
+
+class Source:
+    """One stream as this subscription receives it."""
+
+    __slots__ = (
+        "admissions",
+        "asked",
+        "asked_until",
+        "books",
+        "codec",
+        "data_at",
+        "ends",
+        "heard_next",
+        "info",
+        "keeps",
+        "ladder",
+        "lenders",
+        "link",
+        "old_books",
+        "overs",
+        "packets",
+        "receiver",
+        "stash",
+        "stash_bytes",
+        "unreported_bytes",
+        "wire_id",
+    )
+
+    def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
+        self.info = info
+        self.wire_id = wire_id
+        self.link = link
+        self.codec = codec
+        self.receiver: StreamReceiver | None = None
+        self.packets: PacketSource | None = None  #: of a multicast stream
+        #: Epochs to be entered, one after the other, when all that came before is read.
+        self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
+        self.data_at = 0.0  #: when data of the current epoch came last
+        self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
+        self.overs: dict[int, int] = {}  #: where epochs ended that the publisher's log has
+        self.stash: list[Frame] = []
+        self.stash_bytes = 0
+        self.heard_next = 0
+        self.keeps: dict[tuple[str, ...], str] = {}
+        self.books = Books(info.name, 0, 0)
+        self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
+        self.unreported_bytes = 0
+        self.ladder = Ladder()  #: who has refused what of the current epoch
+        self.lenders: list[Any] = []  #: links to peers that have recorded the stream
+        self.asked: dict[Any, float] = {}  #: who has yet to say what it has, since when
+        self.asked_until = 0.0
