@@ -25,6 +25,7 @@ from meshmsg._recorded_log import RecordedLog, recorded_topics
 from meshmsg._source import Books, Source, StartAt
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.log_appender import LogSettings
+from meshmsg.recovery.log_files import REAL
 from meshmsg.recovery.log_folder import find_logs
 from meshmsg.recovery.receiver import Delivery, StreamReceiver
 
@@ -105,6 +106,10 @@ class Recorder:
         """Open the logs that are there; raises `LogError`, `LogLocked`."""
         data_dir = self._node.config.data_dir
         assert data_dir is not None
+        try:
+            REAL.make_folder(data_dir)
+        except OSError as error:
+            raise LogError(data_dir, f"cannot be used: {error.strerror or error}") from error
         try:
             for folder in find_logs(data_dir):
                 topics, about = recorded_topics(folder), folder.about()
