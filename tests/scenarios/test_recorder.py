@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import ConfigError, LogLocked, Loss, Multicast, Peer, Record, Stream, TopicError
+from meshmsg import ConfigError, LogLocked, Loss, Peer, Record, Stream, TopicError
 from meshmsg._replay_client import ReplayClient
 from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_folder import LogFolder
@@ -433,4 +433,3 @@ record = {{topics = ["a.**", "b"], retention = "1d", fsync = "always"}}
     assert peer.config.record == Record(("a.**", "b"), retention="1d", fsync="always")
     path.write_text(f'[peer]\nname = "rec"\ndata_dir = "{tmp_path}"\nrecord = "a.**"\n')
     assert Peer.from_toml(path).config.record == Record("a.**")
-    assert Multicast  # of the streams that it may be

@@ -1,0 +1,157 @@
+"""A recorder is killed again and again under load, then the publisher for good: all is there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from meshmsg import Peer
+from meshmsg._replay_client import ReplayClient
+from meshmsg.recovery.log_folder import find_logs
+from meshmsg.recovery.log_verify import verify
+from tests.remote import RemotePeer, wait_until
+from tests.scenarios.test_restart_and_refusal import free_port
+
+ROUNDS = 8
+LOAD = """
+import threading
+
+stopped = threading.Event()
+
+def load():
+    n = 0
+    while not stopped.is_set():
+        peer.publish_many('a.b', [b'%d' % i for i in range(n, n + 20)])
+        n += 20
+        stopped.wait(0.002)
+    peer.flush()
+    results.append(n)
+
+results = []
+thread = threading.Thread(target=load)
+thread.start()
+"""
+RECORDER = """
+import sys
+from meshmsg import Peer, Record
+
+record = Record("a.**", fsync=sys.argv[3], segment_bytes="64KiB")
+with Peer("rec", record=record, data_dir=sys.argv[1], connect=sys.argv[2]) as peer:
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+def start_recorder(data_dir: Path, address: str, fsync: str) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", RECORDER, str(data_dir), address, fsync],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"up\n"
+    return child
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def recorded(data_dir: Path) -> int:
+    """Bytes in the logs, as far as they are used."""
+    return sum(path.stat().st_size for path in data_dir.glob("*/*.seg"))
+
+
+STREAMS: list[dict[str, Any]] = [
+    {"topics": "a.**"},
+    {"topics": "a.**", "durability": "log", "buffer_bytes": "64KiB"},
+]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=["volatile", "durable"])
+@pytest.mark.parametrize("fsync", ["always", "batch"])
+def test_killed_recorder_goes_on_and_loses_nothing(
+    tmp_path: Path, stream: dict[str, Any], fsync: str
+) -> None:
+    rng = Random(5)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    data_dir = tmp_path / "rec"
+    pub = RemotePeer("pub", streams=[stream], bind=address, data_dir=str(tmp_path / "pub"))
+    pub.run(LOAD)
+    for _ in range(ROUNDS):
+        child = start_recorder(data_dir, address, fsync)
+        before = recorded(data_dir)
+        wait_until(lambda before=before: recorded(data_dir) != before, 30, "it records")
+        time.sleep(rng.random() * 0.1)
+        kill(child)
+    with Peer("rec", record="a.**", data_dir=data_dir, connect=address) as rec:
+        pub.run("stopped.set(); thread.join()")
+        count = pub.eval("results[0]")
+        wait_until(lambda: rec.stats()["recorder"]["streams"][0]["next"] == count, 60)
+        pub.kill()  # for good
+        with (
+            Peer("late", connect=rec.address) as late,
+            late.subscribe("a.**", start="earliest") as events,
+        ):
+            got: list[int] = []
+            while len(got) < count:
+                found = events.get_many(10_000, timeout=30)
+                assert found, f"{len(got)} of {count}: {events.losses}"
+                got += [int(event.payload) for event in found]
+            assert got == list(range(count))
+            assert events.losses == []
+            assert len({event.position.epoch for event in found}) == 1
+        with ReplayClient(rec.address) as client:
+            (log,) = client.logs()
+            assert [(e.first, e.stop) for e in log.epochs] == [(0, count)]
+    (folder,) = find_logs(str(data_dir))
+    assert not verify(folder).problems
+
+
+def test_publisher_and_recorder_are_killed_in_turn(tmp_path: Path) -> None:
+    """What anybody got of an epoch stays; a consumer of both sees each event once, in order."""
+    rng = Random(6)
+    address, there = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    data_dir = tmp_path / "rec"
+    code = RECORDER.replace("connect=sys.argv[2]", f"connect=sys.argv[2], bind={there!r}")
+    got: list[tuple[int, int]] = []
+    with Peer("con", connect=[address, there]) as con, con.subscribe("a.**") as events:
+        for round_ in range(4):
+            with RemotePeer("pub", streams=[{"topics": "a.**"}], bind=address) as pub:
+                pub.run(LOAD)
+                child = subprocess.Popen(
+                    [sys.executable, "-c", code, str(data_dir), address, "batch"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+                epochs = len({epoch for epoch, _ in got})
+                began = time.monotonic()
+                deadline = began + 0.5 + rng.random()
+                while time.monotonic() < deadline or len({e for e, _ in got}) == epochs:
+                    assert time.monotonic() < began + 60, events.stats()
+                    got += [(e.position.epoch, e.seq) for e in events.get_many(1000, timeout=0.1)]
+                if round_ % 2:
+                    kill(child)
+                pub.kill()
+                if child.returncode is None:
+                    time.sleep(rng.random() * 0.3)
+                    kill(child)
+        lost = {(x.epoch, seq) for x in events.losses for seq in range(x.first, x.stop)}
+    assert got == sorted(set(got))
+    assert len({epoch for epoch, _ in got}) == 4
+    have = set(got)
+    for epoch in {epoch for epoch, _ in got}:
+        numbers = [seq for known, seq in have | lost if known == epoch]
+        assert sorted(numbers) == list(range(min(numbers), max(numbers) + 1))
+    assert not have & lost
