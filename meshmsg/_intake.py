@@ -43,6 +43,7 @@ from meshmsg._shortcut import take_next
 from meshmsg._source import (
     Attach,
     Books,
+    Complete,
     Detach,
     Join,
     Lend,
@@ -534,6 +535,8 @@ class Intake:
                 self._attach(notice, now)
             elif isinstance(notice, Lend):
                 self.lending.on_lend(notice, now)
+            elif isinstance(notice, Complete):
+                self.lending.on_complete(now)
             elif isinstance(notice, Join):
                 for feed in notice.feeds:
                     self._join(feed)
@@ -703,10 +706,11 @@ class Intake:
             source.ends[hint.epoch] = hint.next
             self._leavers = True
         if hint.epoch != receiver.epoch:
+            self.lending.on_strange_tail(source, hint, now)
             return
         source.heard_next = max(source.heard_next, hint.next)
         below = None if source.packets is None else source.packets.receiver
-        if hint.lent and source.link in source.lenders:
+        if hint.lender is not None and source.link in source.lenders:
             receiver.on_tail(hint.next, now=now)  # nothing comes by itself
         elif hint.final or below is None or not below.is_behind:
             receiver.on_tail_hint(hint.next, now=now)

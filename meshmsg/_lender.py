@@ -137,6 +137,8 @@ class Lender:
         """
         recorded = self._logs[start.stream]
         epoch, stop = recorded.place
+        if not epoch:
+            return  # it is told when there is something
         known = _journal(recorded).find(epoch)
         origin = stop if known is None else known.first
         begin = stop

@@ -23,7 +23,7 @@ from meshmsg._control import (
     Subscribed,
     stream_wire_id,
 )
-from meshmsg._source import Lend, Source
+from meshmsg._source import Lend, Source, TailHint
 from meshmsg.recovery.receiver import StreamReceiver
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ ASK_S = 3.0
 PATIENCE_S = 1.0
 #: A recorder that is behind its publisher is asked again after this long.
 ASK_AGAIN_S = 0.1
+#: ... for so long: then what it has is all that it will have.
+BEHIND_S = 0.5
 LENDERS_MAX = 100
 #: Stands for peers that have yet to answer.
 SOMEBODY = "somebody"
@@ -79,6 +81,22 @@ class Lending:
         if more and source.receiver is None and self._intake.start.reaches_back(source.info.name):
             self._expect(source, SOMEBODY, now, PATIENCE_S)
 
+    def on_complete(self, now: float) -> None:
+        """No further peers are expected."""
+        for source in self._intake._by_name.values():
+            source.asked.pop(SOMEBODY, None)
+        self._intake._timer_due = now
+
+    def on_strange_tail(self, source: Source, hint: TailHint, now: float) -> None:
+        """A recorder is in a later epoch, and the publisher is not there to tell us of it."""
+        receiver, link = source.receiver, hint.lender
+        if receiver is None or link is None or hint.epoch < receiver.epoch or source.admissions:
+            return
+        if not self._up([source.link]) and link in source.lenders and link not in source.asked:
+            source.asked_until = now + ASK_S
+            self._ask_for_history(source, link, now)
+            self._intake._settled = False
+
     def is_asking(self, source: Source, now: float) -> bool:
         """Whether a recorder has yet to say what it has of epochs before the next."""
         if source.asked and now >= source.asked_until:
@@ -117,8 +135,12 @@ class Lending:
             return True
         if not admission.over:
             newest = max((known.epoch for known in source.admissions), default=0)
-            if admission.epoch >= newest:  # otherwise it has yet to read on
+            behind = admission.epoch < newest
+            if not behind or now - (source.asked_until - ASK_S) >= BEHIND_S:
                 source.asked.pop(link, None)
+            if behind:  # it has not heard of the new epoch, and may yet read on in the old one
+                known = source.overs.get(admission.epoch, 0)
+                source.overs[admission.epoch] = max(known, admission.next)
         return receiver is None or admission.epoch >= receiver.epoch
 
     def put(self, source: Source, admission: Subscribed) -> None:

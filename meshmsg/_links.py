@@ -15,7 +15,7 @@ from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._intake import Intake
 from meshmsg._member import Member
-from meshmsg._source import Attach, Detach, Lend
+from meshmsg._source import Attach, Complete, Detach, Lend
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
 
@@ -169,6 +169,7 @@ class Links:
             self._node.counters["refused"] += 1
         link.state = "refused"
         link.reason = reason
+        self._tell_complete()
         for intake in list(self._node.intakes.values()):
             intake.wake()
         for member in list(self._node.members.values()):
@@ -204,6 +205,14 @@ class Links:
             self._lend(link, intake, [n for n in link.recorded if n not in known], born=again)
         for member in list(self._node.members.values()):
             self._offer_member(link, member, [n for n in link.streams if n not in known], again)
+        if not again:
+            self._tell_complete()
+
+    def _tell_complete(self) -> None:
+        """Nobody has to wait for further peers, if there are none."""
+        if not self._is_one_awaited():
+            for intake in list(self._node.intakes.values()):
+                intake.notify(Complete())
 
     def _is_taken(self, link: Link, welcome: c.Welcome) -> bool:
         """Whether the peer, or one of its name, is linked already; sees to the consequences."""

@@ -586,7 +586,9 @@ class Node:
             final = isinstance(message, c.Bye)
             hints = [TailHint(tail.stream, tail.epoch, tail.next, final) for tail in message.tails]
             if isinstance(message, c.Pong):
-                hints += [TailHint(t.stream, t.epoch, t.next, lent=True) for t in message.recorded]
+                hints += [
+                    TailHint(t.stream, t.epoch, t.next, lender=link) for t in message.recorded
+                ]
             for intake in list(self.intakes.values()):
                 for hint in hints:
                     intake.notify(hint)

@@ -72,8 +72,7 @@ class RecordedLog:
     @property
     def place(self) -> tuple[int, int]:
         """The newest epoch, and one past the last event of it; zeros in an empty log."""
-        writer = self.writer
-        return (writer.epoch, writer.next) if writer.epoch else self._last
+        return self._last  # as one: other threads look at it
 
     @property
     def position(self) -> Position | None:
@@ -102,6 +101,7 @@ class RecordedLog:
                 return False
             writer.follow(epoch, min(start, first))
         if stop <= writer.next:
+            self._last = (epoch, writer.next)
             return True  # we have it: the log went further than we knew when we asked
         if first > writer.next:  # should not be; but then it must be seen
             writer.append_loss(writer.next, first, "gone")
@@ -109,6 +109,7 @@ class RecordedLog:
         first = max(first, writer.next)
         if isinstance(delivery, Loss):
             writer.append_loss(first, stop, delivery.reason)
+            self._last = (epoch, stop)
             self.lost += stop - first
             return True
         frame = delivery.frame
@@ -116,6 +117,7 @@ class RecordedLog:
         if (first, stop) != (frame.first, frame.stop):
             data = cut(frame, first - frame.first, stop - frame.first)
         writer.write(data, first, stop)
+        self._last = (epoch, stop)
         self.events += stop - first
         self.frames += 1
         self.bytes += len(data)

@@ -226,8 +226,9 @@ class Recorder:
             item = intake.peek()
             if item is None:
                 break
-            size += self._write(item)
+            item = self._write(item)
             intake.pop()
+            size += _size(item[2])
             self._unentered.append(item)
         if self._settings.fsync == "always":
             for stream in {item[1].stream for item in self._unentered}:
@@ -241,7 +242,8 @@ class Recorder:
             self.lender.on_written()
         return len(done)
 
-    def _write(self, item: Item) -> int:
+    def _write(self, item: Item) -> Item:
+        """Write one; returns it as it is entered in the books."""
         source, books, delivery = item
         recorded = self.logs.get(books.stream)
         if recorded is None:
@@ -250,15 +252,20 @@ class Recorder:
             info = source.info
             recorded = self._open_log(books.stream, info.topics, info.codec)
             self.lender.on_new_stream()
-        if not recorded.put(books.epoch, books.start, delivery):
-            self._refuse(recorded, books, delivery)
-        return 64 if isinstance(delivery, Loss) else len(delivery.frame.data)
+        if recorded.put(books.epoch, books.start, delivery):
+            return item
+        lost = self._refuse(recorded, books, delivery)
+        return source, books, lost
 
-    def _refuse(self, recorded: RecordedLog, books: Books, delivery: Delivery) -> None:
+    def _refuse(self, recorded: RecordedLog, books: Books, delivery: Delivery) -> Loss:
         """An epoch that lies before those that are kept cannot be put into their order."""
-        lost = delivery.count if isinstance(delivery, Loss) else delivery.hi - delivery.lo
-        self._node.counters["unrecorded"] += lost
-        recorded.lost += lost
+        if isinstance(delivery, Loss):
+            loss = delivery
+        else:
+            first, stop = (delivery.frame.first + n for n in (delivery.lo, delivery.hi))
+            loss = Loss(books.stream, books.epoch, first, stop, "gone")
+        self._node.counters["unrecorded"] += loss.count
+        recorded.lost += loss.count
         if recorded.refused_epoch != books.epoch:
             recorded.refused_epoch = books.epoch
             log.error(
@@ -268,6 +275,7 @@ class Recorder:
                 books.epoch,
                 recorded.place[0],
             )
+        return loss
 
     # --- figures: any thread ---
 
@@ -289,3 +297,7 @@ class Recorder:
                 for recorded in list(self.logs.values())
             ],
         }
+
+
+def _size(delivery: Delivery) -> int:
+    return 64 if isinstance(delivery, Loss) else len(delivery.frame.data)

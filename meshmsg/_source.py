@@ -93,6 +93,11 @@ class Lend:
 
 
 @dataclass(frozen=True, slots=True)
+class Complete:
+    """Every peer that the user named has answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """What a peer answered, and which peer it was."""
 
@@ -132,10 +137,10 @@ class TailHint:
     epoch: int
     next: int
     final: bool = False
-    lent: bool = False  #: said by a peer that has recorded the stream
+    lender: Any = None  #: the link to a peer that has recorded the stream, if it said so
 
 
-Notice = Attach | Lend | Said | Join | Detach | RepairFrame | TailHint | Evicted
+Notice = Attach | Lend | Complete | Said | Join | Detach | RepairFrame | TailHint | Evicted
 
 
 class Books:
