@@ -20,10 +20,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meshmsg import Feed, Multicast, PeerConfig, Stream, Tuning
+from meshmsg import Feed, Multicast, PeerConfig, Record, Stream, Tuning
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIG_CLASSES = {kind.__name__: kind for kind in (Stream, Multicast, Feed, Tuning, PeerConfig)}
+_KINDS = (Stream, Multicast, Feed, Record, Tuning, PeerConfig)
+CONFIG_CLASSES = {kind.__name__: kind for kind in _KINDS}
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
 _QUOTE = re.compile(r"<!-- from (?P<path>\S+) -->\n+```[a-z]*\n.*?^```$", re.DOTALL | re.MULTILINE)

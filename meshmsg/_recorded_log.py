@@ -104,8 +104,8 @@ class RecordedLog:
             self._last = (epoch, writer.next)
             return True  # we have it: the log went further than we knew when we asked
         if first > writer.next:  # should not be; but then it must be seen
-            writer.append_loss(writer.next, first, "gone")
             self.lost += first - writer.next
+            writer.append_loss(writer.next, first, "gone")
         first = max(first, writer.next)
         if isinstance(delivery, Loss):
             writer.append_loss(first, stop, delivery.reason)

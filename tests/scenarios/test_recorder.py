@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +12,18 @@ from typing import Any
 
 import pytest
 
-from meshmsg import ConfigError, LogLocked, Loss, Peer, Record, Stream, TopicError
+from meshmsg import (
+    AsyncPeer,
+    ConfigError,
+    LogFull,
+    LogLocked,
+    Loss,
+    Peer,
+    PublishTimeout,
+    Record,
+    Stream,
+    TopicError,
+)
 from meshmsg._replay_client import ReplayClient
 from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_folder import LogFolder
@@ -392,6 +405,91 @@ def test_retention_honours_a_cursor_that_holds(tmp_path: Path) -> None:
                 cursors.set(Cursor("sink", last.stream, last.epoch, 1000, hold=True))
                 pub.publish_many("a.b", [bytes(1000)] * 100)
                 wait_until(lambda: client.logs()[0].epochs[0].first > 50, what="retention")
+
+
+def test_a_full_disk_holds_the_publisher_up_and_loses_nothing(tmp_path: Path) -> None:
+    stream = Stream("a.**", overflow="block", window_bytes="64KiB")
+    with Peer("pub", streams=[stream]) as pub, recording(tmp_path, pub.address) as rec:
+        pub.wait_for_subscribers("a.b", timeout=10)
+        pub.publish("a.b", b"0 ")
+        wait_kept(rec, 1)
+        node = rec._node
+        assert node is not None
+        assert node.recorder is not None
+        writer = node.recorder.logs["pub/a.**"].writer
+        write, full = writer.write, [True]
+
+        def failing(*arguments: Any) -> int:
+            if full[0]:
+                raise LogFull(writer.folder.path, "no space")
+            return write(*arguments)
+
+        writer.write = failing  # type: ignore[method-assign]
+        n = 0
+        with contextlib.suppress(PublishTimeout):
+            while n < 10_000:
+                n += 1
+                pub.publish("a.b", b"%d " % n + bytes(1000), timeout=1)
+        assert n < 10_000
+        assert "no space" in rec.stats()["recorder"]["problem"]
+        full[0] = False
+        pub.publish("a.b", b"%d " % n, timeout=30)
+        wait_kept(rec, n + 1)
+        stats = rec.stats()["recorder"]
+        assert stats["problem"] is None
+        assert stats["streams"][0]["lost"] == 0
+        with Peer("late", connect=rec.address) as late:
+            with late.subscribe("a.**", start="earliest") as events:
+                assert numbers(events, n + 1) == list(range(n + 1))
+
+
+def test_consumer_cut_off_from_its_publisher_follows_the_recorder(tmp_path: Path) -> None:
+    """Also into an epoch of which only the recorder knows."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    pub = small_publisher(bind=address)
+    with recording(tmp_path, address) as rec:
+        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        with RemotePeer("gate", bind="tcp://127.0.0.1:*") as gate:
+            assert gate.address  # a peer that has nothing to do with it does no harm
+            with Peer("con", connect=[address, rec.address, gate.address]) as con:
+                with con.subscribe("a.**") as events:
+                    events.wait_for_publishers(timeout=10)
+                    con.wait_for_peers(3, timeout=10)
+                    publish(pub, 0, 100)
+                    assert numbers(events, 100) == list(range(100))
+                    pub.kill()
+                    # The publisher comes back elsewhere: only the recorder is told where.
+                    with small_publisher() as again:
+                        node = rec._node
+                        assert node is not None
+                        there = again.address
+                        node.call(lambda: node.links.dial(there))
+                        again.run("peer.wait_for_subscribers('a.b', timeout=20)")
+                        publish(again, 0, 100)
+                        assert numbers(events, 100) == list(range(100))
+                        assert events.losses == []
+
+
+def test_async_peer_records_and_reads(tmp_path: Path) -> None:
+    async def scenario() -> list[int]:
+        async with (
+            AsyncPeer("pub", streams=[Stream("a.**")]) as pub,
+            AsyncPeer("rec", record="a.**", data_dir=tmp_path, connect=pub.address) as rec,
+        ):
+            await pub.wait_for_subscribers("a.b", timeout=10)
+            await pub.publish_many("a.b", range(100))
+            await pub.flush(timeout=10)
+            async with (
+                AsyncPeer("late", connect=rec.address) as late,
+                late.subscribe("a.**", start="earliest") as events,
+            ):
+                return [event.data async for event in _first(events, 100)]
+
+    async def _first(events: Any, count: int) -> Any:
+        for _ in range(count):
+            yield await events.get(timeout=10)
+
+    assert asyncio.run(scenario()) == list(range(100))
 
 
 # --- wrong use ---
