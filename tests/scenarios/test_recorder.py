@@ -362,49 +362,55 @@ def test_two_recorders_fill_each_others_holes(tmp_path: Path) -> None:
             wait_kept(two, 3000)
             pub.kill()
             assert two.stats()["recorder"]["streams"][0]["lost"] == 0
-    with Peer("two", record="a.**", data_dir=tmp_path / "two") as two:
-        with Peer("late", connect=two.address) as late:
-            with late.subscribe("a.**", start="earliest") as events:
-                assert numbers(events, 3000) == list(range(3000))
+    with (
+        Peer("two", record="a.**", data_dir=tmp_path / "two") as two,
+        Peer("late", connect=two.address) as late,
+    ):
+        with late.subscribe("a.**", start="earliest") as events:
+            assert numbers(events, 3000) == list(range(3000))
 
 
 def test_publisher_is_told_what_is_in_the_log(tmp_path: Path) -> None:
     """`flush` returns when the recorder has written it, under every fsync word."""
     for fsync in ("always", "never"):
         record = Record("a.**", fsync=fsync)
-        with Peer("pub", streams=[Stream("a.**")]) as pub:
-            with Peer("rec", record=record, data_dir=tmp_path / fsync, connect=pub.address):
-                pub.wait_for_subscribers("a.b", timeout=10)
-                for n in range(50):
-                    last = pub.publish("a.b", n)
-                    pub.flush(timeout=10)
-                    with LogReader(LogFolder.of(str(tmp_path / fsync), last.stream)) as log:
-                        log.seek_latest()
-                        assert (log.epoch, log.next) == (last.epoch, n + 1)
+        with (
+            Peer("pub", streams=[Stream("a.**")]) as pub,
+            Peer("rec", record=record, data_dir=tmp_path / fsync, connect=pub.address),
+        ):
+            pub.wait_for_subscribers("a.b", timeout=10)
+            for n in range(50):
+                last = pub.publish("a.b", n)
+                pub.flush(timeout=10)
+                with LogReader(LogFolder.of(str(tmp_path / fsync), last.stream)) as log:
+                    log.seek_latest()
+                    assert (log.epoch, log.next) == (last.epoch, n + 1)
 
 
 def test_retention_honours_a_cursor_that_holds(tmp_path: Path) -> None:
     record = Record("a.**", retention="200KB", segment_bytes="64KiB")
-    with Peer("pub", streams=[Stream("a.**")]) as pub:
-        with Peer("rec", record=record, data_dir=tmp_path, connect=pub.address) as rec:
-            pub.wait_for_subscribers("a.b", timeout=10)
-            last = pub.publish_many("a.b", [bytes(1000)] * 100)
-            assert last is not None
-            wait_kept(rec, 100)
-            node = rec._node
-            assert node is not None
-            assert node.recorder is not None
-            cursors = node.recorder.logs[last.stream].writer.cursors()
-            cursors.set(Cursor("sink", last.stream, last.epoch, 50, hold=True))
-            for _ in range(10):
-                pub.publish_many("a.b", [bytes(1000)] * 100)
-            wait_kept(rec, 1100)
-            with ReplayClient(rec.address) as client:
-                assert client.logs()[0].epochs[0].first <= 50
-                assert list(client.read(last.stream, last.epoch, 50, 1100))
-                cursors.set(Cursor("sink", last.stream, last.epoch, 1000, hold=True))
-                pub.publish_many("a.b", [bytes(1000)] * 100)
-                wait_until(lambda: client.logs()[0].epochs[0].first > 50, what="retention")
+    with (
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("rec", record=record, data_dir=tmp_path, connect=pub.address) as rec,
+    ):
+        pub.wait_for_subscribers("a.b", timeout=10)
+        last = pub.publish_many("a.b", [bytes(1000)] * 100)
+        assert last is not None
+        wait_kept(rec, 100)
+        node = rec._node
+        assert node is not None
+        assert node.recorder is not None
+        cursors = node.recorder.logs[last.stream].writer.cursors()
+        cursors.set(Cursor("sink", last.stream, last.epoch, 50, hold=True))
+        for _ in range(10):
+            pub.publish_many("a.b", [bytes(1000)] * 100)
+        wait_kept(rec, 1100)
+        with ReplayClient(rec.address) as client:
+            assert client.logs()[0].epochs[0].first <= 50
+            assert list(client.read(last.stream, last.epoch, 50, 1100))
+            cursors.set(Cursor("sink", last.stream, last.epoch, 1000, hold=True))
+            pub.publish_many("a.b", [bytes(1000)] * 100)
+            wait_until(lambda: client.logs()[0].epochs[0].first > 50, what="retention")
 
 
 def test_a_full_disk_holds_the_publisher_up_and_loses_nothing(tmp_path: Path) -> None:
@@ -438,9 +444,11 @@ def test_a_full_disk_holds_the_publisher_up_and_loses_nothing(tmp_path: Path) ->
         stats = rec.stats()["recorder"]
         assert stats["problem"] is None
         assert stats["streams"][0]["lost"] == 0
-        with Peer("late", connect=rec.address) as late:
-            with late.subscribe("a.**", start="earliest") as events:
-                assert numbers(events, n + 1) == list(range(n + 1))
+        with (
+            Peer("late", connect=rec.address) as late,
+            late.subscribe("a.**", start="earliest") as events,
+        ):
+            assert numbers(events, n + 1) == list(range(n + 1))
 
 
 def test_consumer_cut_off_from_its_publisher_follows_the_recorder(tmp_path: Path) -> None:
@@ -451,23 +459,25 @@ def test_consumer_cut_off_from_its_publisher_follows_the_recorder(tmp_path: Path
         pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
         with RemotePeer("gate", bind="tcp://127.0.0.1:*") as gate:
             assert gate.address  # a peer that has nothing to do with it does no harm
-            with Peer("con", connect=[address, rec.address, gate.address]) as con:
-                with con.subscribe("a.**") as events:
-                    events.wait_for_publishers(timeout=10)
-                    con.wait_for_peers(3, timeout=10)
-                    publish(pub, 0, 100)
+            with (
+                Peer("con", connect=[address, rec.address, gate.address]) as con,
+                con.subscribe("a.**") as events,
+            ):
+                events.wait_for_publishers(timeout=10)
+                con.wait_for_peers(3, timeout=10)
+                publish(pub, 0, 100)
+                assert numbers(events, 100) == list(range(100))
+                pub.kill()
+                # The publisher comes back elsewhere: only the recorder is told where.
+                with small_publisher() as again:
+                    node = rec._node
+                    assert node is not None
+                    there = again.address
+                    node.call(lambda: node.links.dial(there))
+                    again.run("peer.wait_for_subscribers('a.b', timeout=20)")
+                    publish(again, 0, 100)
                     assert numbers(events, 100) == list(range(100))
-                    pub.kill()
-                    # The publisher comes back elsewhere: only the recorder is told where.
-                    with small_publisher() as again:
-                        node = rec._node
-                        assert node is not None
-                        there = again.address
-                        node.call(lambda: node.links.dial(there))
-                        again.run("peer.wait_for_subscribers('a.b', timeout=20)")
-                        publish(again, 0, 100)
-                        assert numbers(events, 100) == list(range(100))
-                        assert events.losses == []
+                    assert events.losses == []
 
 
 def test_async_peer_records_and_reads(tmp_path: Path) -> None:
