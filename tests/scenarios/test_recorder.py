@@ -126,10 +126,12 @@ def test_committed_cursor_goes_on_at_the_recorder(tmp_path: Path) -> None:
         pub.kill()
         got = []
         for _ in range(4):
-            with Peer("late", connect=rec.address, data_dir=tmp_path / "late") as late:
-                with late.subscribe("a.**", start="committed", name="x") as events:
-                    got += numbers(events, 25)
-                    events.commit()
+            with (
+                Peer("late", connect=rec.address, data_dir=tmp_path / "late") as late,
+                late.subscribe("a.**", start="committed", name="x") as events,
+            ):
+                got += numbers(events, 25)
+                events.commit()
         assert got == list(range(100))
 
 
@@ -141,32 +143,39 @@ def test_consumer_goes_on_when_the_publisher_comes_back(tmp_path: Path) -> None:
         publish(pub, 0, 1000)
         wait_kept(rec, 1000)
         pub.kill()
-        with Peer("late", connect=[rec.address, address]) as late:
-            with late.subscribe("a.**", start="earliest") as events:
+        with (
+            Peer("late", connect=[rec.address, address]) as late,
+            late.subscribe("a.**", start="earliest") as events,
+        ):
+            assert numbers(events, 1000) == list(range(1000))
+            with small_publisher(bind=address) as again:
+                again.run("peer.wait_for_subscribers('a.b', count=2, timeout=20)")
+                publish(again, 0, 1000)
                 assert numbers(events, 1000) == list(range(1000))
-                with small_publisher(bind=address) as again:
-                    again.run("peer.wait_for_subscribers('a.b', count=2, timeout=20)")
-                    publish(again, 0, 1000)
-                    assert numbers(events, 1000) == list(range(1000))
-                    assert events.losses == []
+                assert events.losses == []
         # And a reader of the recorder alone has both.
         wait_kept(rec, 1000)
-        with Peer("alone", connect=rec.address) as alone:
-            with alone.subscribe("a.**", start="earliest") as events:
-                assert numbers(events, 2000) == [*range(1000), *range(1000)]
-                assert events.losses == []
+        with (
+            Peer("alone", connect=rec.address) as alone,
+            alone.subscribe("a.**", start="earliest") as events,
+        ):
+            assert numbers(events, 2000) == [*range(1000), *range(1000)]
+            assert events.losses == []
 
 
 def test_reader_of_a_recorder_alone_follows_into_new_epochs(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
-    with recording(tmp_path, address) as rec, Peer("alone", connect=rec.address) as alone:
-        with alone.subscribe("a.**", start="earliest") as events:
-            for _ in range(3):
-                with small_publisher(bind=address) as pub:
-                    pub.run("peer.wait_for_subscribers('a.b', timeout=20)")
-                    publish(pub, 0, 500)
-                    assert numbers(events, 500) == list(range(500))
-            assert events.losses == []
+    with (
+        recording(tmp_path, address) as rec,
+        Peer("alone", connect=rec.address) as alone,
+        alone.subscribe("a.**", start="earliest") as events,
+    ):
+        for _ in range(3):
+            with small_publisher(bind=address) as pub:
+                pub.run("peer.wait_for_subscribers('a.b', timeout=20)")
+                publish(pub, 0, 500)
+                assert numbers(events, 500) == list(range(500))
+        assert events.losses == []
 
 
 # --- the ladder ---
@@ -179,17 +188,19 @@ def test_what_left_the_publishers_buffer_comes_from_the_recorder(tmp_path: Path)
             with slow.subscribe("a.**") as events:
                 events.wait_for_publishers(timeout=10)
                 slow.wait_for_peers(2, timeout=10)
-                with Peer("other", connect=pub.address) as other:
-                    with other.subscribe("a.**", start="earliest") as lossy:
-                        publish(pub, 0, 5000)
-                        wait_kept(rec, 5000)
-                        assert numbers(events, 5000) == list(range(5000))
-                        assert events.losses == []
-                        # Without a recorder, the same is lost: so the test can fail.
-                        late = other.subscribe("a.**", start=f"pub/a.**@{epoch_of(lossy)}:0")
-                        assert late.get(timeout=10) is not None
-                        assert [loss.reason for loss in late.losses] == ["expired"]
-                        late.close()
+                with (
+                    Peer("other", connect=pub.address) as other,
+                    other.subscribe("a.**", start="earliest") as lossy,
+                ):
+                    publish(pub, 0, 5000)
+                    wait_kept(rec, 5000)
+                    assert numbers(events, 5000) == list(range(5000))
+                    assert events.losses == []
+                    # Without a recorder, the same is lost: so the test can fail.
+                    late = other.subscribe("a.**", start=f"pub/a.**@{epoch_of(lossy)}:0")
+                    assert late.get(timeout=10) is not None
+                    assert [loss.reason for loss in late.losses] == ["expired"]
+                    late.close()
             with slow.subscribe("a.**", start="earliest") as events:
                 assert numbers(events, 5000) == list(range(5000))
                 assert events.losses == []
@@ -208,21 +219,23 @@ def epoch_of(events: Any) -> int:
 def test_tail_of_a_crashed_publisher_comes_from_the_recorder(tmp_path: Path) -> None:
     """The consumer got nothing of the end, the recorder did."""
     pub = small_publisher()
-    with recording(tmp_path, pub.address) as rec:
-        with RemotePeer("con", connect=[pub.address, rec.address]) as con:
-            con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 10)")
-            con.run("peer.wait_for_peers(2, timeout=10)")
-            pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=10)")
-            publish(pub, 0, 50)
-            assert con.eval("len([events.get(5) for _ in range(50)])") == 50
-            con.stop()
-            publish(pub, 50, 1000)
-            wait_kept(rec, 1000)
-            pub.kill()
-            con.go_on()
-            got = con.eval("[int(bytes(events.get(20).payload).split()[0]) for _ in range(950)]")
-            assert got == list(range(50, 1000))
-            assert con.eval("events.lost") == 0
+    with (
+        recording(tmp_path, pub.address) as rec,
+        RemotePeer("con", connect=[pub.address, rec.address]) as con,
+    ):
+        con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 10)")
+        con.run("peer.wait_for_peers(2, timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=10)")
+        publish(pub, 0, 50)
+        assert con.eval("len([events.get(5) for _ in range(50)])") == 50
+        con.stop()
+        publish(pub, 50, 1000)
+        wait_kept(rec, 1000)
+        pub.kill()
+        con.go_on()
+        got = con.eval("[int(bytes(events.get(20).payload).split()[0]) for _ in range(950)]")
+        assert got == list(range(50, 1000))
+        assert con.eval("events.lost") == 0
 
 
 def test_end_of_an_epoch_comes_from_the_recorder_when_the_publisher_is_back(
@@ -230,24 +243,26 @@ def test_end_of_an_epoch_comes_from_the_recorder_when_the_publisher_is_back(
 ) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     pub = small_publisher(bind=address)
-    with recording(tmp_path, address) as rec:
-        with RemotePeer("con", connect=[address, rec.address]) as con:
-            con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 10)")
-            con.run("peer.wait_for_peers(2, timeout=10)")
-            pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=10)")
-            publish(pub, 0, 50)
-            assert con.eval("len([events.get(5) for _ in range(50)])") == 50
-            con.stop()
-            publish(pub, 50, 3000)
-            wait_kept(rec, 3000)
-            pub.kill()
-            with small_publisher(bind=address) as again:
-                again.run("peer.wait_for_subscribers('a.b', timeout=20)")
-                publish(again, 0, 50)
-                con.go_on()
-                code = "[int(bytes(events.get(20).payload).split()[0]) for _ in range(3000)]"
-                assert con.eval(code) == [*range(50, 3000), *range(50)]
-                assert con.eval("events.lost") == 0
+    with (
+        recording(tmp_path, address) as rec,
+        RemotePeer("con", connect=[address, rec.address]) as con,
+    ):
+        con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 10)")
+        con.run("peer.wait_for_peers(2, timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=10)")
+        publish(pub, 0, 50)
+        assert con.eval("len([events.get(5) for _ in range(50)])") == 50
+        con.stop()
+        publish(pub, 50, 3000)
+        wait_kept(rec, 3000)
+        pub.kill()
+        with small_publisher(bind=address) as again:
+            again.run("peer.wait_for_subscribers('a.b', timeout=20)")
+            publish(again, 0, 50)
+            con.go_on()
+            code = "[int(bytes(events.get(20).payload).split()[0]) for _ in range(3000)]"
+            assert con.eval(code) == [*range(50, 3000), *range(50)]
+            assert con.eval("events.lost") == 0
 
 
 # --- what the recorder itself misses ---
@@ -276,14 +291,16 @@ def test_noted_losses_come_out_as_the_same_losses(tmp_path: Path) -> None:
         assert rec.eval("peer.stats()['recorder']['streams'][0]['lost']") == lost
         address = rec.address
         pub.kill()
-        with Peer("late", connect=address) as late:
-            with late.subscribe("a.**", start="earliest") as events:
-                got = 0
-                while got < 40_100 - lost:
-                    found = events.get_many(10_000, timeout=20)
-                    assert found
-                    got += len(found)
-                assert [[x.first, x.stop, x.reason] for x in events.losses] == losses
+        with (
+            Peer("late", connect=address) as late,
+            late.subscribe("a.**", start="earliest") as events,
+        ):
+            got = 0
+            while got < 40_100 - lost:
+                found = events.get_many(10_000, timeout=20)
+                assert found
+                got += len(found)
+            assert [[x.first, x.stop, x.reason] for x in events.losses] == losses
         with ReplayClient(address) as client:
             (log,) = client.logs("a.**")
             assert log.recorded
@@ -315,18 +332,22 @@ def test_frames_are_kept_verbatim(tmp_path: Path) -> None:
 def test_multicast_streams_are_recorded_and_lent(tmp_path: Path) -> None:
     port = free_port()
     transport = {"group": f"239.255.7.9:{port}"}
-    with small_publisher(stream={"transport": transport}) as pub:
-        with recording(tmp_path, pub.address) as rec:
-            pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
-            publish(pub, 0, 3000)
-            wait_kept(rec, 3000)
-            assert rec.stats()["recorder"]["streams"][0]["lost"] == 0
-            with Peer("late", connect=[pub.address, rec.address]) as late:
-                with late.subscribe("a.**", start="earliest") as events:
-                    assert numbers(events, 3000) == list(range(3000))
-                    publish(pub, 3000, 3500)
-                    assert numbers(events, 500) == list(range(3000, 3500))
-                    assert events.losses == []
+    with (
+        small_publisher(stream={"transport": transport}) as pub,
+        recording(tmp_path, pub.address) as rec,
+    ):
+        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        publish(pub, 0, 3000)
+        wait_kept(rec, 3000)
+        assert rec.stats()["recorder"]["streams"][0]["lost"] == 0
+        with (
+            Peer("late", connect=[pub.address, rec.address]) as late,
+            late.subscribe("a.**", start="earliest") as events,
+        ):
+            assert numbers(events, 3000) == list(range(3000))
+            publish(pub, 3000, 3500)
+            assert numbers(events, 500) == list(range(3000, 3500))
+            assert events.losses == []
 
 
 # --- the recorder's own life ---
@@ -344,10 +365,12 @@ def test_recorder_goes_on_in_the_same_epoch_after_a_restart(tmp_path: Path) -> N
             publish(pub, life * 1000 + 500, life * 1000 + 1000)  # nobody records
         with recording(tmp_path, pub.address) as rec:
             wait_kept(rec, 3000)
-            with Peer("late", connect=rec.address) as late:
-                with late.subscribe("a.**", start="earliest") as events:
-                    assert numbers(events, 3000) == list(range(3000))
-                    assert events.losses == []
+            with (
+                Peer("late", connect=rec.address) as late,
+                late.subscribe("a.**", start="earliest") as events,
+            ):
+                assert numbers(events, 3000) == list(range(3000))
+                assert events.losses == []
 
 
 def test_two_recorders_fill_each_others_holes(tmp_path: Path) -> None:
@@ -365,9 +388,9 @@ def test_two_recorders_fill_each_others_holes(tmp_path: Path) -> None:
     with (
         Peer("two", record="a.**", data_dir=tmp_path / "two") as two,
         Peer("late", connect=two.address) as late,
+        late.subscribe("a.**", start="earliest") as events,
     ):
-        with late.subscribe("a.**", start="earliest") as events:
-            assert numbers(events, 3000) == list(range(3000))
+        assert numbers(events, 3000) == list(range(3000))
 
 
 def test_publisher_is_told_what_is_in_the_log(tmp_path: Path) -> None:
