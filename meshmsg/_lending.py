@@ -126,6 +126,8 @@ class Lending:
         receiver = source.receiver
         if not admission.recorded:
             is_new = receiver is not None and not admission.over
+            # Where the publisher has a log, that has the end of the old one.
+            is_new = is_new and receiver is not None and receiver.epoch not in source.overs
             if is_new and receiver is not None and admission.epoch > receiver.epoch:
                 for lender in self._up(source.lenders):
                     # It may have what the process had that ended.
@@ -141,6 +143,8 @@ class Lending:
             if behind:  # it has not heard of the new epoch, and may yet read on in the old one
                 known = source.overs.get(admission.epoch, 0)
                 source.overs[admission.epoch] = max(known, admission.next)
+        if receiver is not None and any(b.epoch == admission.epoch for b in source.old_books):
+            return False  # we have been there
         return receiver is None or admission.epoch >= receiver.epoch
 
     def put(self, source: Source, admission: Subscribed) -> None:
@@ -213,8 +217,8 @@ class Lending:
         """A source does not have what it was asked for: ask the next, or it is lost."""
         intake = self._intake
         if source.lenders:
-            source.ladder.refuse(link, gone.ranges, gone.reason)
             missing = receiver.missing_of(gone.ranges)
+            source.ladder.refuse(link, missing, gone.reason)
             if missing:
                 self.ask(source, receiver, missing, now)
             source.ladder.discard_before(receiver.next)

@@ -29,7 +29,7 @@ from meshmsg.transports.replay_socket import Disconnected, ReplaySocket
 
 _Answer = TypeVar("_Answer", c.Logs, c.Part)
 
-#: What may be on its way to us; more credit is given when half of it has been taken.
+#: What may be on its way to us; credit for a part is given again when it has been taken.
 CREDIT_BYTES = 8 * 1024 * 1024
 
 
@@ -128,7 +128,7 @@ class ReplayClient:
         number, wire_id = self._number, c.stream_wire_id(self._mesh, stream)
         ask = c.Read(number, self._mesh, stream, epoch, first, stop, self._credit_bytes)
         self._send(ask)
-        at, taken, done = first, 0, False
+        at, done = first, False
         try:
             while not done:
                 part, blob = self._receive(c.Part)
@@ -140,10 +140,8 @@ class ReplayClient:
                     yield item
                 if at != part.stop:
                     raise ReplayError(self.address, f"{stream}@{epoch}:{at}: a part did not come")
-                taken += len(blob)
-                if taken * 2 >= self._credit_bytes and not done:
-                    self._send(c.Credit(number, taken))
-                    taken = 0
+                if len(blob) and not done:
+                    self._send(c.Credit(number, len(blob)))
             if at != stop:
                 raise ReplayError(self.address, f"{stream}@{epoch}:{at}: {stop} was asked for")
         finally:

@@ -26,9 +26,10 @@ log = logging.getLogger("meshmsg.peer")
 #: Bytes of frames in one part, unless a single frame has more.
 PART_BYTES = 1024 * 1024
 PART_FRAMES_MAX = 16_384
-#: What one read may have on its way, and all together.
+#: What one read may have on its way, and all of them together, but for a part each.
 CREDIT_BYTES_MAX = 16 * 1024 * 1024
-READS_MAX = 32
+AHEAD_BYTES_MAX = 256 * 1024 * 1024
+READS_MAX = 256
 LISTS_MAX = 1000
 #: A read that gave no more credit for this long is over.
 SILENT_S = 60.0
@@ -60,6 +61,8 @@ class _Read:
         self.at = request.first
         self.stop = request.stop
         self.credit = min(request.credit, CREDIT_BYTES_MAX)
+        self.ahead = 0  #: bytes sent that no new credit was given for
+        self.waits = False  #: for credit
         self.reader = reader
         self.heard_at = now
 
@@ -124,10 +127,11 @@ class ReplayService:
         if not message.bytes:
             self._end(read)
             return ""
-        waiting = read.credit <= 0
         read.credit = min(read.credit + message.bytes, CREDIT_BYTES_MAX)
+        read.ahead = max(0, read.ahead - message.bytes)
         read.heard_at = time.monotonic()
-        if waiting and read.credit > 0:
+        if read.waits and self._may_go_on(read):
+            read.waits = False
             self._turns.append(read)
         return ""
 
@@ -151,6 +155,10 @@ class ReplayService:
         self._turns.append(read)
         self.counters["reads"] += 1
         return ""
+
+    def _may_go_on(self, read: _Read) -> bool:
+        share = AHEAD_BYTES_MAX // max(1, len(self._reads))
+        return read.credit > 0 and (read.ahead < share or not read.ahead)
 
     def _end(self, read: _Read) -> None:
         self._reads.pop((read.identity, read.number), None)
@@ -229,12 +237,16 @@ class ReplayService:
         self.counters["read_bytes"] += len(blob)
         with self._wanted:
             read.credit -= len(blob)
+            read.ahead += len(blob)
             if done:
                 self._end(read)
-            elif read.credit > 0:
+            elif self._may_go_on(read):
                 self._turns.append(read)
-        # So that what retention removes is gone from the disk, too: not while it waits for credit.
-        if done or read.credit <= 0:
+            else:
+                # What retention removes meanwhile has to be gone from the disk, too.
+                read.reader.close()
+                read.waits = True
+        if done:
             read.reader.close()
 
     def _finish(self, read: _Read, problem: str) -> None:
