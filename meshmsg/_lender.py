@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from meshmsg import _control as c
 from meshmsg._recorded_log import RecordedLog
 from meshmsg._replay import Replay
@@ -100,13 +102,29 @@ class Lender:
                 self._submit(identity, sub, start, again=True)
         return NEVER
 
-    def has(self, stream: str) -> bool:
-        """Whether a stream is recorded here."""
-        return stream in self._logs
+    def on_request(self, identity: bytes, message: c.Message) -> c.Message | None:
+        """See to what concerns recorded streams; returns what is left for the publishing side."""
+        logs = self._logs
+        if isinstance(message, c.Nack) and message.stream in logs:
+            self._on_nack(identity, message)
+            return None
+        if isinstance(message, c.Subscribe):
+            self._on_subscribe(identity, message)
+            starts = [start for start in message.starts if start.stream not in logs]
+            return replace(message, starts=starts) if starts else None
+        if isinstance(message, c.Status):
+            figures = [figures for figures in message.figures if figures.stream not in logs]
+            lent = len(figures) < len(message.figures)
+            if lent and not (figures or message.answers):
+                return None
+            return replace(message, figures=figures)
+        return message
 
-    def on_subscribe(self, identity: bytes, message: c.Subscribe) -> None:
+    def _on_subscribe(self, identity: bytes, message: c.Subscribe) -> None:
         """Somebody wants to read streams here."""
         for start in message.starts:
+            if start.stream not in self._logs:
+                continue
             if len(self._readers) >= READERS_MAX:
                 self._node.counters["lender_readers_full"] += 1
                 return
@@ -122,7 +140,7 @@ class Lender:
         for key in [key for key in self._readers if key[0] == identity]:
             del self._readers[key]
 
-    def on_nack(self, identity: bytes, message: c.Nack) -> None:
+    def _on_nack(self, identity: bytes, message: c.Nack) -> None:
         """Somebody misses events that its publisher does not have."""
         self._node.counters["lender_nacks"] += 1
         key = ("nack", identity, message.sub, message.stream)

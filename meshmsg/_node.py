@@ -15,8 +15,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from meshmsg import _control as c
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
@@ -27,7 +25,7 @@ from meshmsg._links import Link, Links, data_address
 from meshmsg._member import Member
 from meshmsg._publisher import PublisherSide
 from meshmsg._recorder import Recorder
-from meshmsg._replay_service import LogEntry, ReplayService
+from meshmsg._replay_service import LogEntry, ReplayService, own_entries
 from meshmsg._source import Join, RepairFrame, Said, TailHint
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.transports.control import ControlServer
@@ -335,7 +333,11 @@ class Node:
             log.error("refused a peer at %s: %s", host or "?", reason)
             self.send(identity, [c.encode_refusal(reason, version)])
             return
-        message = c.decode_message(parts[0])
+        message: c.Message | None = c.decode_message(parts[0])
+        if self.recorder is not None and client is not None and message is not None:
+            message = self.recorder.lender.on_request(identity, message)
+        if message is None:
+            return
         if isinstance(message, c.Hello):
             self._on_hello(identity, message, host, now)
         elif isinstance(message, c.Ask):
@@ -344,10 +346,10 @@ class Node:
             self.service.on_message(identity, message)
         elif client is None:
             self.post(identity, c.Unknown())
-        elif self.recorder is not None and self._on_recorded(identity, client, message, now):
-            return
         elif isinstance(message, c.Ping):
-            self.post(identity, c.Pong(message.number, self.instance, self.publisher.tails()))
+            recorded = [] if self.recorder is None else self.recorder.lender.tails()
+            tails = self.publisher.tails()
+            self.post(identity, c.Pong(message.number, self.instance, tails, recorded))
         elif isinstance(message, c.Subscribe):
             self.publisher.on_subscribe(identity, client.peer, message, now)
         elif isinstance(message, c.Nack):
@@ -363,30 +365,6 @@ class Node:
             self._forget_link(identity, now)
         else:
             raise ProtocolError(f"{type(message).__name__} is not a request")
-
-    def _on_recorded(self, identity: bytes, client: Client, message: c.Message, now: float) -> bool:
-        """See to what concerns streams that we record; `False` if nothing else remains to do."""
-        assert self.recorder is not None
-        lender = self.recorder.lender
-        if isinstance(message, c.Ping):
-            tails = self.publisher.tails()
-            self.post(identity, c.Pong(message.number, self.instance, tails, lender.tails()))
-        elif isinstance(message, c.Nack) and lender.has(message.stream):
-            lender.on_nack(identity, message)
-        elif isinstance(message, c.Subscribe):
-            lent = [start for start in message.starts if lender.has(start.stream)]
-            lender.on_subscribe(identity, replace(message, starts=lent))
-            own = [start for start in message.starts if not lender.has(start.stream)]
-            if own:
-                request = replace(message, starts=own)
-                self.publisher.on_subscribe(identity, client.peer, request, now)
-        elif isinstance(message, c.Status):
-            own_figures = [f for f in message.figures if not lender.has(f.stream)]
-            if own_figures or message.answers or not message.figures:
-                self.publisher.on_status(identity, replace(message, figures=own_figures), now)
-        else:
-            return False
-        return True
 
     def _forget_link(self, identity: bytes, now: float) -> None:
         self.publisher.forget_link(identity, now)
@@ -460,7 +438,7 @@ class Node:
     def _log_entries(self) -> list[LogEntry]:
         """The logs that others may read here."""
         recorded = [] if self.recorder is None else self.recorder.lender.entries()
-        return self.publisher.log_entries() + recorded
+        return own_entries(self.publisher) + recorded
 
     def _on_ask(self, identity: bytes, ask: c.Ask, now: float) -> None:
         if ask.what == "stats":

@@ -64,7 +64,6 @@ from meshmsg._log_words import Retention
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg._replay import Chapter, Replay
-from meshmsg._replay_service import LogEntry
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
@@ -1038,14 +1037,6 @@ class PublisherSide:
                 Tail(o.stream, o.epoch, min(o.sender.first_available, o.tail_next()), o.tail_next())
                 for o in self._outlets.values()
             ]
-
-    def log_entries(self) -> list[LogEntry]:
-        """The logs of durable streams."""
-        return [
-            LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
-            for o in list(self._outlets.values())
-            if o.log is not None
-        ]
 
     def count(self) -> int:
         """How many streams there are."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshmsg import _control as c
 from meshmsg._errors import LogError, TopicError
@@ -20,6 +20,9 @@ from meshmsg._event import Loss
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from meshmsg._publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -49,6 +52,15 @@ class LogEntry(NamedTuple):
     next: int
     """One past the newest event of it."""
     recorded: bool = False
+
+
+def own_entries(publisher: PublisherSide) -> list[LogEntry]:
+    """The logs of a peer's durable streams."""
+    return [
+        LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
+        for o in list(publisher._outlets.values())
+        if o.log is not None
+    ]
 
 
 class _Read:
