@@ -276,7 +276,8 @@ class Links:
         infos = [link.streams[name] for name in names if _wants(intake, link.streams[name])]
         if not infos:
             return
-        intake.notify(Attach(link, link.data_address, infos, self._is_one_awaited()))
+        more = not born and self._is_one_awaited()
+        intake.notify(Attach(link, link.data_address, infos, more))
         intake.tend(time.monotonic())
         self._subscribe(link, intake, [intake.start_for(info, born=born) for info in infos])
 

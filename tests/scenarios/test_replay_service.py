@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,37 @@ def test_nobody_there_raises() -> None:
         with pytest.raises(ReplayError, match="no answer"):
             client.logs()
         assert client.address == "tcp://127.0.0.1:9"
+
+
+def test_reads_do_not_stop_live_delivery(shop: Peer) -> None:
+    """Readers that never give credit again, and ones that read all, beside a live subscriber."""
+    last = shop.publish_many("orders.eu", [bytes(1000)] * 20_000)
+    assert last is not None
+    clients = [ReplayClient(shop.address, credit_bytes=10_000) for _ in range(4)]
+    try:
+        for client in clients[:2]:
+            next(iter(client.read(last.stream, last.epoch, 0, 20_000)))
+        done: list[int] = []
+
+        def work(client: ReplayClient) -> None:
+            done.append(len(read(client, last.stream, last.epoch, 0, 20_000)[0]))
+
+        threads = [threading.Thread(target=work, args=(client,)) for client in clients[2:]]
+        with (
+            Peer("live", connect=shop.address) as live,
+            live.subscribe("orders.**") as events,
+        ):
+            shop.wait_for_subscribers("orders.eu", timeout=10)
+            for thread in threads:
+                thread.start()
+            for n in range(200):
+                shop.publish("orders.eu", n)
+                event = events.get(timeout=20)
+                assert event is not None
+                assert event.data == n
+            for thread in threads:
+                thread.join(60)
+        assert done == [20_000, 20_000]
+    finally:
+        for client in clients:
+            client.close()
