@@ -265,6 +265,30 @@ def test_end_of_an_epoch_comes_from_the_recorder_when_the_publisher_is_back(
             assert con.eval("events.lost") == 0
 
 
+def test_the_ledger_reconciles_with_recorders(tmp_path: Path, ledger: Any) -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        recording(tmp_path, pub.address) as rec,
+        Peer("both", connect=[pub.address, rec.address]) as both,
+        Peer("alone", connect=rec.address) as alone,
+        both.subscribe("a.**", start="earliest") as one,
+        alone.subscribe("a.**", start="earliest") as two,
+    ):
+        pub.wait_for_subscribers("a.b", count=2, timeout=10)
+        for n in range(200):
+            pub.publish_many("a.b", [b"%d " % n] * 10)
+        pub.flush(timeout=20)
+        for events in (one, two):
+            numbers(events, 2000)
+        rows = ledger(pub.address, rec.address)
+        assert sorted(row["delivered"] for row in rows) == [2000] * len(rows)
+        for peer in (both, alone):
+            assert peer.ledger().reconciles
+        for peer in (pub, rec, both, alone):
+            counters = peer.stats()["counters"]
+            assert not [name for name in counters if name.startswith(("strange", "bad", "io_"))]
+
+
 # --- what the recorder itself misses ---
 
 
