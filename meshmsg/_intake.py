@@ -902,6 +902,8 @@ class Intake:
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         self._timer_due = now
+        if source.info.durable:
+            self._report(self)  # the publisher counts on us from now on, also through a crash
         receiver = source.receiver
         if receiver is not None and receiver.epoch == admission.epoch:
             # Back after a broken connection: what came meanwhile may still be on its way.

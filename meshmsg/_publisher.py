@@ -208,6 +208,7 @@ class RemoteSubscription:
         self.filter = TopicFilter(request.patterns)
         self.starts: dict[str, Start] = {start.stream: start for start in request.starts}
         self.admitted: set[str] = set()
+        self.confirmed: set[str] = set()  #: durable streams of which it has heard that it is
         self.detached_at: float | None = None
         self.answered = 0
 
@@ -656,8 +657,13 @@ class PublisherSide:
             return self._takers(outlet, topic)
 
     def _takers(self, outlet: Outlet, topic: str) -> int:
+        # Of a durable stream only those count who know it: after a crash they ask for what they
+        # missed, while one whose answer was lost with the process would start anew.
+        name, durable = outlet.stream, outlet.log is not None
         known = sum(
-            sub.detached_at is None and outlet.stream in sub.admitted and sub.filter.matches(topic)
+            sub.detached_at is None
+            and name in (sub.confirmed if durable else sub.admitted)
+            and sub.filter.matches(topic)
             for sub in self._subs.values()
         )
         # What multicast receivers without a connection take of the stream is their own affair.
@@ -981,6 +987,8 @@ class PublisherSide:
                 return
             remote.answered = max(remote.answered, message.answers)
             for figures in message.figures:
+                if figures.stream in remote.admitted:
+                    remote.confirmed.add(figures.stream)
                 self._on_figures(message.sub, figures, now)
             if message.closed:
                 self._forget(remote.sub, "closed", now)

@@ -95,9 +95,15 @@ def test_what_left_the_memory_comes_from_the_log(tmp_path: Path) -> None:
             assert events.losses == []
 
 
-def test_connected_subscriber_misses_nothing_of_a_killed_publisher(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", list(TRANSPORTS))
+def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
+    tmp_path: Path, transport: str
+) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
-    streams = [{"topics": "a.**", "durability": "log"}]
+    group = {"multicast": "239.255.7.10:30923"}.get(transport)
+    streams: list[dict[str, Any]] = [{"topics": "a.**", "durability": "log"}]
+    if group is not None:
+        streams[0]["transport"] = {"group": group}
     arguments: dict[str, Any] = {"bind": address, "data_dir": str(tmp_path), "streams": streams}
     with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
         wanted = []
@@ -105,9 +111,9 @@ def test_connected_subscriber_misses_nothing_of_a_killed_publisher(tmp_path: Pat
             pub = RemotePeer("pub", **arguments)
             if life == 0:
                 pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
-            # What is published is neither sent nor sent again.
-            pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
-            pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
+            if group is None:  # what is published is neither sent nor sent again
+                pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
+                pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
             pub.run(f"for n in range(100): peer.publish('a.b', [{life}, n])")
             wanted += [[life, n] for n in range(100)]
             pub.kill()
@@ -117,6 +123,27 @@ def test_connected_subscriber_misses_nothing_of_a_killed_publisher(tmp_path: Pat
             assert [event.data for event in got] == [*wanted, "alive"]
             assert events.losses == []
             assert sub.ledger().reconciles
+
+
+def test_subscriber_that_was_not_told_is_not_counted_on(tmp_path: Path) -> None:
+    """A publisher that died before its answer went out left one behind that started anew."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    streams = [{"topics": "a.**", "durability": "log"}]
+    with RemotePeer("pub", bind=address, data_dir=str(tmp_path), streams=streams) as pub:
+        pub.run("publisher = peer._open_node().publisher; send = publisher._send_control")
+        pub.run("publisher._send_control = lambda to, parts: b'subscribed' in parts[0]")
+        with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
+            admitted = "any('pub/a.**' in s.admitted for s in publisher._subs.values())"
+            wait_until(lambda: pub.eval(admitted))
+            with pytest.raises(AssertionError, match="WaitTimeout"):
+                pub.run("peer.wait_for_subscribers('a.b', 1, 0.3)")
+            pub.run("publisher._send_control = send")
+            with sub.subscribe("a.**") as other:
+                pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+                pub.run("peer.publish('a.b', 1)")
+                assert [event.data for event in taken(other, 1)] == [1]
+            assert events.get(timeout=0) is None
+            pub.kill()  # it would wait for the one that was not told
 
 
 def test_what_a_closed_publisher_could_not_hand_over_is_not_lost(tmp_path: Path) -> None:
