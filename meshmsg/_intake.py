@@ -242,6 +242,7 @@ class Intake:
         self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
         self.start = start
         self.bookmarks: Bookmarks | None = None  #: of a named subscription with a place for them
+        self.hold = False  #: publishers' logs keep what it has not committed
         self.filter = topics
         self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()

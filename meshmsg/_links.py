@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
+from meshmsg._event import Position
 from meshmsg._intake import Attach, Detach, Intake
 from meshmsg._member import Member
 from meshmsg._topics import Pattern
@@ -240,7 +242,19 @@ class Links:
         starts = [intake.start_for(info, born=born) for info in infos]
         patterns = [pattern.text for pattern in intake.filter.patterns]
         name = self._node.names.get(intake.sub, "")
-        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name))
+        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
+        if intake.hold and intake.bookmarks is not None:
+            self.commit(link, intake, intake.bookmarks.kept())
+
+    def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
+        """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
+        places = [
+            c.Place(position.stream, position.epoch, position.seq)
+            for position in positions
+            if position.stream in link.streams and link.streams[position.stream].durable
+        ]
+        if places:
+            self._node.post(link, c.Commit(intake.sub, places))
 
     def offer_member(self, member: Member) -> None:
         """A new member: join wherever its topics can occur."""
