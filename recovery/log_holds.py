@@ -114,6 +114,7 @@ class Holds:
 
     def words(self) -> str:
         """What is held, by whom, and what can be done."""
+        folder = self._cursors.path.rpartition("/")[0]
         blockers = self.blockers()
         who, since = "a damaged cursor", ""
         if blockers:
@@ -121,7 +122,7 @@ class Holds:
             since = f", last moved {max(0, self._clock() - blockers[0].time_ns) // 10**9:,} s ago"
         return (
             f"{who}{since} holds back {self.held_bytes:,} bytes that have expired: start its "
-            f"consumer, or drop it with `meshmsg log cursors {self._cursors.path} --drop`"
+            f"consumer, or drop it: meshmsg log cursors {folder} --drop NAME"
         )
 
     def explain(self, error: LogFull) -> LogFull:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Event, Multicast, Peer, Stream, Subscription, Tuning
+from meshmsg import Event, LogError, Multicast, Peer, Stream, Subscription, Tuning
+from meshmsg.recovery.log_reader import LogReader
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_restart_and_refusal import free_port
 
@@ -200,6 +201,41 @@ def test_damage_in_the_log_is_lost_with_its_exact_range(tmp_path: Path) -> None:
     ):
         assert len(taken(events, 99)) == 99
         assert [(x.first, x.stop, x.reason) for x in events.losses] == [(50, 51, "corrupt")]
+
+
+def test_start_that_cannot_be_read_now_is_found_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 2, 100)
+    broken = threading.Event()
+    broken.set()
+    look = LogReader.refresh
+
+    def refresh(reader: LogReader) -> bool:
+        if broken.is_set():
+            raise LogError(reader.folder.path, "may not be read")
+        return look(reader)
+
+    with (
+        Peer("pub", streams=[durable()], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address) as sub,
+    ):
+        monkeypatch.setattr(LogReader, "refresh", refresh)
+        counters = pub._open_node().publisher.counters
+        with sub.subscribe("a.**", start="earliest") as events:
+            wait_until(lambda: counters["admission_retries"] >= 2)
+            assert events.get(timeout=0) is None
+            broken.clear()
+            got = taken(events, 200)
+            assert [event.data for event in got] == [[e, n] for e in (0, 1) for n in range(100)]
+        broken.set()
+        with sub.subscribe("a.**", start="earliest"):
+            before = counters["admission_retries"]
+            wait_until(lambda: counters["admission_retries"] > before)
+        broken.clear()
+        again = pub._open_node().publisher.durable._again
+        wait_until(lambda: not again)  # nobody is left to be admitted
+        assert pub._open_node().publisher._subs == {}
 
 
 @pytest.mark.parametrize("overflow", ["block", "buffer"])
