@@ -83,7 +83,7 @@ def test_names_of_messages_are_pinned() -> None:
     """They are the protocol: another name is another version."""
     names = " ".join(sorted({body_of(message)["t"] for message in MESSAGES}))
     assert names == (
-        "answer ask bye evicted gone hello join joined nack ping pong refused repair settle "
+        "answer ask bye commit evicted gone hello join joined nack ping pong refused repair settle "
         "status status? subscribe subscribed unjoined unknown welcome"
     )
 

@@ -1,7 +1,11 @@
 """The control channel: ROUTER on the side that is dialled, DEALER on the side that dials.
 
-A message is one part, or two where a frame goes along.  Sockets only: what is said and what it
+A message has one part, or two where a frame goes along.  Sockets only: what is said and what it
 means is decided elsewhere.
+
+Two parts travel as one message of ZeroMQ, the length of the first ahead: a peer that is killed
+while a message of several parts is on its way ends the process that reads it (libzmq 4.3.5,
+`Assertion failed: !_more (src/fq.cpp)`).
 """
 
 from __future__ import annotations
@@ -13,6 +17,24 @@ import zmq
 from meshmsg.transports.zmq_base import Context, Monitor, bind
 
 QUEUE_MESSAGES = 4096
+#: What a message of two parts begins with; the length of the first follows, four bytes.
+PAIR = b"MMP1"
+
+
+def join_parts(parts: list[bytes]) -> bytes:
+    """One or two parts as they travel."""
+    if len(parts) == 1:
+        return parts[0]
+    head, frame = parts
+    return b"".join((PAIR, len(head).to_bytes(4, "little"), head, frame))
+
+
+def split_parts(data: bytes) -> list[bytes]:
+    """What `join_parts` was given; anything else is one part, for others to judge."""
+    if data[:4] != PAIR:
+        return [data]
+    stop = 8 + int.from_bytes(data[4:8], "little")
+    return [data[8:stop], data[stop:]] if len(data) >= max(8, stop) else [data]
 
 
 class ControlServer:
@@ -42,12 +64,13 @@ class ControlServer:
             host = str(ip_address(parts[-1].get("Peer-Address")))
         except (zmq.ZMQError, ValueError):
             host = ""
-        return bytes(parts[0].buffer), host, [bytes(part.buffer) for part in parts[1:]]
+        identity, *rest = [bytes(part.buffer) for part in parts]
+        return identity, host, split_parts(rest[0]) if len(rest) == 1 else rest
 
     def send(self, to: bytes, parts: list[bytes]) -> bool:
         """`False` if nobody is there or its queue is full: the other side will ask again."""
         try:
-            self._socket.send_multipart([to, *parts], zmq.NOBLOCK)
+            self._socket.send_multipart([to, join_parts(parts)], zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         return True
@@ -76,14 +99,15 @@ class ControlClient:
     def recv(self) -> list[bytes] | None:
         """The next message's parts, or `None` when there is none now."""
         try:
-            return self._socket.recv_multipart(zmq.NOBLOCK)
+            parts = self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
+        return split_parts(parts[0]) if len(parts) == 1 else parts
 
     def send(self, parts: list[bytes]) -> bool:
         """`False` if there is no connection now."""
         try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK)
+            self._socket.send(join_parts(parts), zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         return True
