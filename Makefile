@@ -55,6 +55,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/multicast.py
 	$(BIN)/python benchmarks/groups.py
 	$(BIN)/python benchmarks/log.py
+	$(BIN)/python benchmarks/durable.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*

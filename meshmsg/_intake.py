@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -287,6 +287,8 @@ class Intake:
             retry_s=tuning.repair_retry_s,
             deadline_s=tuning.repair_deadline_s,
         )
+        # A log has what is missing, and only its publisher can say that it has not.
+        self._patience = replace(self._timing, deadline_s=NEVER)
         client.subscribe(subscription_token(sub))
 
     # --- for the I/O thread ---
@@ -833,16 +835,25 @@ class Intake:
 
     def _on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
         receiver, waiting = source.receiver, source.admissions
+        durable = source.info.durable
+        if durable and receiver is not None and admission.epoch < receiver.epoch:
+            # The last words of a publisher that was killed, read after those of the next one.
+            self.counters["stale_admissions"] += 1
+            return
         if admission.over:
             source.overs[admission.epoch] = admission.next
         again = [n for n, known in enumerate(waiting) if known.epoch == admission.epoch]
         if receiver is None or receiver.epoch == admission.epoch:
             self._enter(source, admission, now)
         elif again:
-            waiting[again[0]] = admission
+            if admission.over or not waiting[again[0]].over:  # how it ended was said since
+                waiting[again[0]] = admission
         else:
             waiting.append(admission)
+            if durable:  # the epochs of a log only grow
+                source.admissions = deque(sorted(waiting, key=_epoch_of), ADMISSIONS_MAX)
             source.data_at = now
+        waiting = source.admissions
         self._settled = self._settled and not waiting  # first all that is there must be read
 
     def _on_repair(
@@ -919,7 +930,7 @@ class Intake:
             name,
             epoch,
             start,
-            timing=self._timing,
+            timing=self._patience if source.info.durable else self._timing,
             pending_bytes_max=self._tuning.pending_bytes_max,
         )
         source.heard_next = max(start, admission.next)
@@ -1070,6 +1081,10 @@ class Intake:
                         source.packets.leave()
                 for line in self._lines.values():
                     line.close()
+
+
+def _epoch_of(admission: Subscribed) -> int:
+    return admission.epoch
 
 
 def _heard_next(source: Source) -> int:

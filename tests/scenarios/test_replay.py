@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, LogError, Multicast, Peer, Stream, Subscription, Tuning
+from meshmsg._control import Subscribed
 from meshmsg.recovery.log_reader import LogReader
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_restart_and_refusal import free_port
@@ -201,6 +202,50 @@ def test_damage_in_the_log_is_lost_with_its_exact_range(tmp_path: Path) -> None:
     ):
         assert len(taken(events, 99)) == 99
         assert [(x.first, x.stop, x.reason) for x in events.losses] == [(50, 51, "corrupt")]
+
+
+def test_answer_of_an_earlier_life_does_not_bring_its_epoch_back(tmp_path: Path) -> None:
+    """After a kill it may be read behind that of the next life: an old epoch came again."""
+    fill(tmp_path, 2, 100)
+    with (
+        Peer("pub", streams=[durable()], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**", start="earliest") as events,
+    ):
+        pub.publish("a.b", "last")
+        got = taken(events, 201)
+        intake, old = events._intake, got[0].position.epoch
+        for over in (False, True):
+            intake.notify(Subscribed(intake.sub, "pub/a.**", old, 0, 0, 100, 0, 0, over))
+        wait_until(lambda: events.get(timeout=0) or intake.counters["stale_admissions"] == 2)
+        began = time.monotonic()
+        while time.monotonic() - began < 0.6:  # longer than an epoch that is over is waited for
+            assert events.get(timeout=0.1) is None
+        pub.publish("a.b", "goes on")
+        assert [event.data for event in taken(events, 1)] == ["goes on"]
+        assert sub.ledger().reconciles
+
+
+def test_log_that_answers_late_loses_nothing(tmp_path: Path) -> None:
+    """With ten consumers at once on a busy machine, millions of events were given up as lost."""
+    fill(tmp_path, 1, 100)
+    tuning = Tuning(repair_deadline_s=0.2, repair_retry_s=0.05)
+    with (
+        Peer("pub", streams=[durable()], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address, tuning=tuning) as sub,
+    ):
+        publisher = pub._open_node().publisher
+        asked: list[Any] = []
+        answer = publisher.on_nack
+        publisher.on_nack = lambda link, message: asked.append(message)  # type: ignore[method-assign]
+        with sub.subscribe("a.**", start="earliest") as events:
+            began = time.monotonic()
+            while len(asked) < 5 or time.monotonic() - began < 1:
+                assert events.get(timeout=0.05) is None
+            assert events.losses == []
+            publisher.on_nack = answer  # type: ignore[method-assign]
+            assert len(taken(events, 100)) == 100
+            assert events.losses == []
 
 
 def test_start_that_cannot_be_read_now_is_found_later(
