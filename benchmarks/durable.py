@@ -45,21 +45,26 @@ def consume(kind: str, address: str) -> int:
     """Read for ever; say how far we are, ten times a second, and stop at what is not next."""
     start = "earliest" if kind == "late" else "live"
     with Peer(kind, connect=address) as peer, peer.subscribe(TOPIC, start=start) as events:
-        seen, told = 0, 0.0
+        seen, told_at, told = 0, 0.0, -1
         expected: int | None = 0 if kind == "late" else None
-        for batch in events.batches():
-            first = batch.frame.first + batch.lo
-            if expected is not None and first != expected:
-                sys.stdout.write(json.dumps({"problem": f"{first} after {expected}"}) + "\n")
-                return 1
-            seen += len(batch)
-            expected = first + len(batch)
-            now = time.time()
-            if now - told > 0.1:
-                told = now
-                sys.stdout.write(json.dumps({"at": now, "seen": seen, "next": expected}) + "\n")
-                sys.stdout.flush()
-    return 0
+        while True:
+            for batch in events.batches(timeout=0.1):
+                first = batch.frame.first + batch.lo
+                if expected is not None and first != expected:
+                    _say({"problem": f"{first} after {expected}"})
+                    return 1
+                seen += len(batch)
+                expected = first + len(batch)
+                if time.time() - told_at > 0.1:
+                    break
+            if seen != told:
+                told_at, told = time.time(), seen
+                _say({"at": told_at, "seen": seen, "next": expected or 0})
+
+
+def _say(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 class Consumer:
