@@ -44,8 +44,10 @@ fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
 		$(BIN)/python -m pytest tests/long -m slow --timeout 3600 $(PYTEST_FLAGS)
 
-simulate: setup ## try the multicast cores in random worlds (SEEDS=10000 START=0)
+simulate: setup ## try multicast and the durable log in random worlds (SEEDS=10000 START=0)
 	$(BIN)/python -m tests.recovery.simulation.multicast.run \
+		--seeds $${SEEDS:-10000} --start $${START:-0}
+	$(BIN)/python -m tests.recovery.simulation.durable.run \
 		--seeds $${SEEDS:-10000} --start $${START:-0}
 
 bench: $(BENCH) ## measure speed and latency
@@ -53,6 +55,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/multicast.py
 	$(BIN)/python benchmarks/groups.py
 	$(BIN)/python benchmarks/log.py
+	$(BIN)/python benchmarks/durable.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*

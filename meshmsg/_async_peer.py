@@ -324,7 +324,7 @@ class AsyncPeer(PeerBase):
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was published is handed over.  Raises `WaitTimeout`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        await asyncio.to_thread(self._open_node().publisher.flush_logs, timeout)
+        await asyncio.to_thread(self._open_node().publisher.durable.flush, timeout)
         while behind := self._open_node().publisher.flush(0.0, words=WAITED_FOR):
             if deadline is not None and time.monotonic() >= deadline:
                 raise WaitTimeout(behind_text(behind, timeout))
@@ -351,6 +351,7 @@ class AsyncPeer(PeerBase):
         name: str = "",
         codec: str | Codec | None = None,
         type: Any = Any,
+        hold: bool = False,
         group: str | None = None,
         prefetch: int = 64,
         ack_timeout: float | str = 30.0,
@@ -361,7 +362,7 @@ class AsyncPeer(PeerBase):
         """Receive the events of one or several topic patterns; see `Peer.subscribe`."""
         check_on_loss(on_loss)
         options = (group, prefetch, ack_timeout, max_attempts, order, auto_ack)
-        inlet = self._inlet(topics, start, name, codec, type, options)
+        inlet = self._inlet(topics, start, name, codec, type, hold, options)
         return AsyncSubscription(self._open_node(), inlet, on_loss)
 
     async def ledger(self, timeout: float = 2.0) -> Ledger:

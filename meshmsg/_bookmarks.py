@@ -32,6 +32,11 @@ class Bookmarks:
             self._kept = {c.stream: Position(c.stream, c.epoch, c.seq) for c in found}
             return dict(self._kept)
 
+    def kept(self) -> list[Position]:
+        """What was read or kept last."""
+        with self._lock:
+            return list(self._kept.values())
+
     def keep(self, positions: Iterable[Position]) -> None:
         """Keep these; when this returns they survive a crash.  Raises `LogError`."""
         with self._lock:

@@ -201,7 +201,8 @@ class Tuning:
     repair_retry_s: float = 0.2
     """The first repeat of a repair request; doubled each time."""
     repair_deadline_s: float = 5.0
-    """A gap for which nothing came for this long is declared lost."""
+    """A gap for which nothing came for this long is declared lost. Not on a durable stream: there
+    only its publisher, which has the log, says what is gone."""
     repair_bytes_max: int = 4 * 1024 * 1024
     """Answered to one repair request at most; the subscriber asks again for the rest."""
     inbox_bytes_max: int = 8 * 1024 * 1024

@@ -4,8 +4,8 @@ A message is an envelope (`MMC` and the protocol version, four bytes) and a msgp
 names the kind.  The envelope, `hello` and `refused` are frozen for all versions, so that peers of
 different versions can tell each other why they part.  docs/wire-format.md is the specification.
 
-The side that dials asks (`hello`, `subscribe`, `nack`, `status`, `join`, `settle`, `ping`, `ask`);
-the side that was dialled publishes and answers.
+The side that dials asks (`hello`, `subscribe`, `commit`, `nack`, `status`, `join`, `settle`,
+`ping`, `ask`); the side that was dialled publishes and answers.
 """
 
 from __future__ import annotations
@@ -142,6 +142,22 @@ class Subscribe(_Message, frozen=True, tag="subscribe"):
     patterns: list[Name]
     starts: list[Start]
     name: Name = ""
+    hold: bool = False  # keep in the logs of durable streams what I have not committed
+
+
+class Place(msgspec.Struct, frozen=True):
+    """An event of one stream."""
+
+    stream: Name
+    epoch: U64
+    seq: U64
+
+
+class Commit(_Message, frozen=True, tag="commit"):
+    """Everything before these places is done: a log need not keep it for me any more."""
+
+    sub: Id
+    places: list[Place]
 
 
 class Subscribed(_Message, frozen=True, tag="subscribed"):
@@ -399,6 +415,7 @@ Message = (
     | Welcome
     | Refused
     | Subscribe
+    | Commit
     | Subscribed
     | Nack
     | Repair

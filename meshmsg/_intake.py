@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -104,6 +105,7 @@ class Intake:
         self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
         self.start = start
         self.bookmarks: Bookmarks | None = None  #: of a named subscription with a place for them
+        self.hold = False  #: publishers' logs keep what it has not committed
         self.filter = topics
         self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()
@@ -149,6 +151,8 @@ class Intake:
             retry_s=tuning.repair_retry_s,
             deadline_s=tuning.repair_deadline_s,
         )
+        # A log has what is missing, and only its publisher can say that it has not.
+        self._patience = replace(self._timing, deadline_s=NEVER)
         client.subscribe(subscription_token(sub))
 
     # --- for the I/O thread ---
@@ -717,6 +721,11 @@ class Intake:
 
     def _on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
         receiver, waiting = source.receiver, source.admissions
+        durable = source.info.durable
+        if durable and receiver is not None and admission.epoch < receiver.epoch:
+            # The last words of a publisher that was killed, read after those of the next one.
+            self.counters["stale_admissions"] += 1
+            return
         if admission.over:
             known = source.overs.get(admission.epoch, 0)
             source.overs[admission.epoch] = max(known, admission.next)
@@ -726,6 +735,7 @@ class Intake:
         else:
             self.lending.put(source, admission)
             source.data_at = now
+        waiting = source.admissions
         self._settled = self._settled and not waiting  # first all that is there must be read
 
     def _on_repair(
@@ -793,6 +803,8 @@ class Intake:
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         self._timer_due = now
+        if source.info.durable:
+            self._report(self)  # the publisher counts on us from now on, also through a crash
         receiver = source.receiver
         if receiver is not None and receiver.epoch == admission.epoch:
             # Back after a broken connection: what came meanwhile may still be on its way.
@@ -810,7 +822,7 @@ class Intake:
             name,
             epoch,
             start,
-            timing=self._timing,
+            timing=self._patience if source.info.durable else self._timing,
             pending_bytes_max=self._tuning.pending_bytes_max,
         )
         source.heard_next = max(start, admission.next)

@@ -152,10 +152,13 @@ class Lending:
         waiting = source.admissions
         for at, known in enumerate(waiting):
             if known.epoch == admission.epoch:
-                waiting[at] = _joined(known, admission) if source.lenders else admission
+                if source.lenders:
+                    waiting[at] = _joined(known, admission)
+                elif admission.over or not known.over:  # how it ended was said since
+                    waiting[at] = admission
                 return
         waiting.append(admission)
-        if source.lenders:
+        if source.lenders or source.info.durable:  # the epochs of a log only grow
             ordered = sorted(waiting, key=lambda known: known.epoch)
             waiting.clear()
             waiting.extend(ordered)

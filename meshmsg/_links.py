@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
+from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._source import Attach, Complete, Detach, Lend
@@ -280,6 +282,18 @@ class Links:
         intake.notify(Attach(link, link.data_address, infos, more))
         intake.tend(time.monotonic())
         self._subscribe(link, intake, [intake.start_for(info, born=born) for info in infos])
+        if intake.hold and intake.bookmarks is not None:
+            self.commit(link, intake, intake.bookmarks.kept())
+
+    def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
+        """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
+        places = [
+            c.Place(position.stream, position.epoch, position.seq)
+            for position in positions
+            if position.stream in link.streams and link.streams[position.stream].durable
+        ]
+        if places:
+            self._node.post(link, c.Commit(intake.sub, places))
 
     def offer_member(self, member: Member) -> None:
         """A new member: join wherever its topics can occur."""

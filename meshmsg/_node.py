@@ -19,6 +19,7 @@ from meshmsg import _control as c
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
+from meshmsg._event import Position
 from meshmsg._inlet_stats import inlet_stats
 from meshmsg._intake import Intake
 from meshmsg._links import Link, Links, data_address
@@ -352,6 +353,8 @@ class Node:
             self.post(identity, c.Pong(message.number, self.instance, tails, recorded))
         elif isinstance(message, c.Subscribe):
             self.publisher.on_subscribe(identity, client.peer, message, now)
+        elif isinstance(message, c.Commit):
+            self.publisher.on_commit(identity, message)
         elif isinstance(message, c.Nack):
             self.publisher.on_nack(identity, message)
         elif isinstance(message, c.Status):
@@ -546,6 +549,11 @@ class Node:
         member.tend(time.monotonic(), force=True)
         if not message.refused:
             self.links.rejoin(link, member)
+
+    def tell_committed(self, intake: Intake, positions: list[Position]) -> None:
+        """Publishers whose logs wait for this subscription need not keep what it is done with."""
+        for link in self.links.up():
+            self.links.commit(link, intake, positions)
 
     def report(self, intake: Intake) -> None:
         """A consumer has come a good way: its publishers should know."""

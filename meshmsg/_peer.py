@@ -125,7 +125,13 @@ class PeerBase:
         return self._node
 
     def _intake(
-        self, topics: tuple[str, ...], start: StartFrom, name: str, codec: Any, type: Any
+        self,
+        topics: tuple[str, ...],
+        start: StartFrom,
+        name: str,
+        codec: Any,
+        type: Any,
+        hold: bool,
     ) -> Intake:
         if not topics:
             raise ConfigError("topics", "name at least one pattern, for example '**'")
@@ -142,6 +148,8 @@ class PeerBase:
                 problem = "'committed' needs a place and a name: Peer(data_dir=...), name='...'"
                 raise ConfigError("start", problem)
             begin = dataclasses.replace(begin, committed=bookmarks.read())
+        elif hold:
+            raise ConfigError("hold", "goes with start='committed': it holds what comes after that")
         intake = Intake(
             secrets.randbits(63),
             wanted,
@@ -157,6 +165,7 @@ class PeerBase:
             node.config.second_interface or "",
         )
         intake.bookmarks = bookmarks
+        intake.hold = bool(hold)
         node.add_intake(intake, name)
         return intake
 
@@ -167,6 +176,7 @@ class PeerBase:
         name: str,
         codec: Any,
         type: Any,
+        hold: bool,
         options: GroupArguments,
     ) -> Intake | Member:
         """A subscription of its own, or a member of a group."""
@@ -175,7 +185,9 @@ class PeerBase:
             if tuple(others) != GROUP_DEFAULTS:
                 words = "prefetch, ack_timeout, max_attempts, order and auto_ack"
                 raise ConfigError("group", f"is missing: {words} go with group='...'")
-            return self._intake(topics, start, name, codec, type)
+            return self._intake(topics, start, name, codec, type, hold)
+        if hold:
+            raise ConfigError("hold", "is for subscriptions of their own, not for groups")
         if not topics:
             raise ConfigError("topics", "name at least one pattern, for example '**'")
         if codec is not None and type is not Any:
@@ -208,7 +220,7 @@ class PeerBase:
         if self._finalizer is not None:
             self._finalizer.detach()
         with contextlib.suppress(LogError, WaitTimeout):  # what matters of it, closing finds too
-            node.publisher.flush_logs(max(0.0, deadline - time.monotonic()))
+            node.publisher.durable.flush(max(0.0, deadline - time.monotonic()))
         behind = node.publisher.flush(max(0.0, deadline - time.monotonic()), words=OVERFLOW_WORDS)
         if behind:
             names = ", ".join(sorted({claim.label for claim in behind}))
@@ -224,7 +236,7 @@ class PeerBase:
         for member in list(node.members.values()):
             node.drop_member(member)
         node.stop(max(0.0, deadline - time.monotonic()))
-        failed = node.publisher.log_error or failed
+        failed = node.publisher.durable.error or failed
         if failed is not None:
             raise failed
 
@@ -323,7 +335,7 @@ class Peer(PeerBase):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         publisher = self._open_node().publisher
-        publisher.flush_logs(timeout)
+        publisher.durable.flush(timeout)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         behind = publisher.flush(left, words=WAITED_FOR)
         if behind:
@@ -349,6 +361,7 @@ class Peer(PeerBase):
         name: str = "",
         codec: str | Codec | None = None,
         type: Any = Any,
+        hold: bool = False,
         group: str | None = None,
         prefetch: int = 64,
         ack_timeout: float | str = 30.0,
@@ -360,8 +373,9 @@ class Peer(PeerBase):
 
         `start` is `"live"`, `"earliest"`, `"last:100"`, a time, a position, or `"committed"`: where
         the last subscription of this `name` called `commit`, and the earliest where none did.
-        `type` decodes and checks payloads into a msgspec Struct, a dataclass or any other type that
-        msgspec knows.
+        With `hold`, publishers keep in their logs what it has not committed, whatever their
+        retention says, also while it is away.  `type` decodes and checks payloads into a msgspec
+        Struct, a dataclass or any other type that msgspec knows.
 
         With `group`, each event goes to one of the group's members, and comes again until one of
         them has acknowledged it (see docs/groups.md): `prefetch` is how many events each publisher
@@ -372,7 +386,7 @@ class Peer(PeerBase):
         """
         check_on_loss(on_loss)
         options = (group, prefetch, ack_timeout, max_attempts, order, auto_ack)
-        inlet = self._inlet(topics, start, name, codec, type, options)
+        inlet = self._inlet(topics, start, name, codec, type, hold, options)
         return Subscription(self._open_node(), inlet, on_loss)
 
     def ledger(self, timeout: float = 2.0) -> Ledger:

@@ -12,13 +12,13 @@ comes, or when the I/O thread finds it, whichever is first: nothing waits for a 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 from time import time_ns
 from typing import Any
@@ -30,6 +30,7 @@ from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig, Stream, Tuning
 from meshmsg._control import (
     NACK_RANGES_MAX,
+    Commit,
     Evicted,
     Figures,
     Gone,
@@ -48,11 +49,11 @@ from meshmsg._control import (
     stream_wire_id,
     subscription_token,
 )
+from meshmsg._durable import DurableSide
 from meshmsg._errors import (
     ClosedError,
     ConfigError,
     EventTooLarge,
-    LogError,
     NoStream,
     PublishTimeout,
 )
@@ -60,14 +61,13 @@ from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note, encode_headers
 from meshmsg._group_books import Seat
 from meshmsg._group_publisher import GroupSide
-from meshmsg._log_words import Retention
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
-from meshmsg._replay import Chapter, Replay
+from meshmsg._replay import Chapter
+from meshmsg._together import Together
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
-from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
 from meshmsg.transports.fanout import FanoutServer
@@ -115,6 +115,7 @@ class Outlet(OpenFrame):
         "packets",
         "seen",
         "sender",
+        "together",
     )
 
     def __init__(
@@ -158,6 +159,7 @@ class Outlet(OpenFrame):
             # No event waits in the open frame: each goes the way of a large one, into a frame that
             # is in the log before `publish` returns.
             self.large_max = -1
+        self.together: Together | None = None  #: the way in of a durable stream
         self.packets: PacketOutlet | None = None  #: of a multicast stream
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
@@ -205,9 +207,12 @@ class RemoteSubscription:
         self.link = link
         self.peer = peer
         self.label = f"{peer}/{request.name or '-'}#{request.sub & 0xFFFFFF:06x}"
+        self.hold = request.hold and bool(request.name)
+        self.cursor = f"{peer}/{request.name}"  #: by which a log knows what it holds for it
         self.filter = TopicFilter(request.patterns)
         self.starts: dict[str, Start] = {start.stream: start for start in request.starts}
         self.admitted: set[str] = set()
+        self.confirmed: set[str] = set()  #: durable streams of which it has heard that it is
         self.detached_at: float | None = None
         self.answered = 0
 
@@ -223,8 +228,6 @@ class PublisherSide:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._outlets: dict[str, Outlet] = {}
-        self._logs: list[LogWriter] = []
-        self.log_error: LogError | None = None  #: why a log was not closed properly
         self._routes: dict[str, Outlet] = {}
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
@@ -242,7 +245,7 @@ class PublisherSide:
         self._send_control: Send = lambda to, parts: False
         self.announce: Callable[[], None] = lambda: None
         self.counters: Counter[str] = Counter()
-        self._replay = Replay(f"meshmsg-{config.name}", self.counters)
+        self.durable = DurableSide(self, config.name)
         self.groups = GroupSide(self)
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
@@ -255,34 +258,19 @@ class PublisherSide:
     def _declare(self, stream: Stream) -> Outlet:
         name = f"{self._config.name}/{stream.label}"
         wire_id = stream_wire_id(self._config.mesh, name)
-        writer = self._open_log(stream, name) if stream.durability == "log" else None
-        epoch = self._epoch if writer is None else writer.epoch
+        writer, epoch = None, self._epoch
+        if stream.durability == "log":
+            writer = self.durable.open_log(stream, name, epoch)
+            epoch = writer.epoch
         outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer)
+        if outlet.sender.holds:
+            outlet.together = Together(self, outlet)
         if stream.transport is not None:
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
         self.groups.declare(outlet)
         return outlet
-
-    def _open_log(self, stream: Stream, name: str) -> LogWriter:
-        """The log of a durable stream, with a new epoch begun; raises `LogError`."""
-        assert self._config.data_dir is not None
-        writer = LogWriter(
-            self._config.data_dir,
-            name,
-            mesh=self._config.mesh,
-            codec=codec_for(stream.codec).name,
-            settings=LogSettings(
-                fsync=stream.fsync,
-                segment_bytes=int(stream.segment_bytes),
-                retention=Retention.parse(stream.retention),
-            ),
-        )
-        writer.open()
-        self._logs.append(writer)
-        writer.begin(self._epoch)
-        return writer
 
     # --- publishing: any thread ---
 
@@ -359,6 +347,8 @@ class PublisherSide:
         on_gate: Callable[[], None] | None,
     ) -> Position | None:
         """An event that fills a frame of its own: several at once in one would be too large."""
+        if outlet.together is not None:
+            return outlet.together.publish(topic, data, raw, note, timeout, on_gate)
         key, packed = note or (None, None)
         size = len(data) + 4 * len(key or "") + len(packed or b"")
         if size > outlet.event_bytes_max:
@@ -395,7 +385,8 @@ class PublisherSide:
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
         """`publish` for a Python on which threads may switch anywhere."""
-        with self._lock:
+        durable = self._find(topic).log is not None  # nothing of it goes into the open frame
+        with contextlib.nullcontext() if durable else self._lock:
             return PublisherSide.publish(
                 self, topic, data, key=key, headers=headers, timeout=timeout, on_gate=on_gate
             )
@@ -509,7 +500,7 @@ class PublisherSide:
         assert outlet.log is not None
         outlet.log.sync(outlet.log.written)  # together with all who wait for the disk now
         with self._lock:
-            self._send_safe(outlet)
+            self.durable.send_safe(outlet)
         return Position(outlet.stream, outlet.epoch, last)
 
     def publish_sealed(
@@ -526,13 +517,6 @@ class PublisherSide:
         keys = {} if key is None else {0: key}
         run = _Run([payload], raw, keys, {0: headers}, len(payload))
         self.publish_run(outlet, topic, run, None, _nobody)
-
-    def _send_safe(self, outlet: Outlet) -> None:
-        """With the lock held: send what has become safe, in order, whoever published it."""
-        if outlet.log is None or self._fanout is None:
-            return
-        for frame in outlet.sender.release(outlet.log.durable, now=time.monotonic()):
-            self._send_frame(outlet, frame)
 
     def _find(self, topic: str) -> Outlet:
         outlet = self._routes.get(topic)  # an outlet with an empty frame is false
@@ -656,8 +640,13 @@ class PublisherSide:
             return self._takers(outlet, topic)
 
     def _takers(self, outlet: Outlet, topic: str) -> int:
+        # Of a durable stream only those count who know it: after a crash they ask for what they
+        # missed, while one whose answer was lost with the process would start anew.
+        name, durable = outlet.stream, outlet.log is not None
         known = sum(
-            sub.detached_at is None and outlet.stream in sub.admitted and sub.filter.matches(topic)
+            sub.detached_at is None
+            and name in (sub.confirmed if durable else sub.admitted)
+            and sub.filter.matches(topic)
             for sub in self._subs.values()
         )
         # What multicast receivers without a connection take of the stream is their own affair.
@@ -685,20 +674,6 @@ class PublisherSide:
                     return behind
                 self._ask_status({claim.sub for claim in behind})
                 self._changed.wait(0.02 if left is None else min(0.02, left))
-
-    def flush_logs(self, timeout: float | None) -> None:
-        """Return when all that was published to durable streams is as safe as `fsync` promises.
-
-        Raises `LogError`, `WaitTimeout`.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for outlet in list(self._outlets.values()):
-            if outlet.log is not None:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                outlet.log.flush(left)
-                if outlet.sender.holds:
-                    with self._lock:
-                        self._send_safe(outlet)
 
     def waits_for_disk(self, topic: str | None = None) -> bool:
         """Whether to publish to a topic, or to any, is to wait for the disk."""
@@ -743,7 +718,7 @@ class PublisherSide:
                         fanout.send(sender.heartbeat(now=now).encode())
                     due = min(due, sender.heartbeat_due())
                 if sender.holds:
-                    self._send_safe(outlet)  # of whoever was interrupted while it waited
+                    self.durable.send_safe(outlet)  # of whoever was interrupted while it waited
                 if outlet.gated:
                     due = min(due, now + 0.05)
                     for claim in sender.flow.on_deadline(now=now):
@@ -751,7 +726,7 @@ class PublisherSide:
                     self._open_gate(outlet)
             self._drain_tokens(now)
             self._forget_detached(now)
-            due = min(due, self.groups.on_tick(now))
+            due = min(due, self.groups.on_tick(now), self.durable.on_tick(now))
             self._tick_due = due
             # While events come quickly the thread looks again soon, without being called.
             return min(due, now + FILLING_S) if self._awake else due
@@ -808,6 +783,10 @@ class PublisherSide:
                         claim = outlet.sender.flow.claims.get(sub)
                         if claim is not None:
                             claim.attached = False
+                        if claim is not None and outlet.log is not None:
+                            # The log has what it missed: nobody need wait for it meanwhile.
+                            outlet.sender.flow.let_go(claim, now=now)
+                            self._open_gate(outlet)
 
     def _forget_detached(self, now: float) -> None:
         limit = now - self._tuning.peer_timeout_s
@@ -828,7 +807,7 @@ class PublisherSide:
                 for row in [r for r in self._finished if r.subscription == remote.label]:
                     self._finished.remove(row)  # it is back, and goes on with its books
             else:
-                remote.link = link
+                remote.link, remote.hold = link, request.hold and bool(request.name)
                 remote.starts.update({start.stream: start for start in request.starts})
             self._drain_tokens(now)
             if request.sub in self._tokens:
@@ -839,10 +818,8 @@ class PublisherSide:
         starts, remote.starts = remote.starts, {}
         for name, start in starts.items():
             outlet = self._outlets.get(name)
-            if outlet is not None and _reaches_back(outlet, start):
-                self._replay.submit(
-                    ("admit", remote.sub, name), partial(self._admit_back, remote, outlet, start)
-                )
+            if outlet is not None and self.durable.wants(remote, outlet, start):
+                self.durable.admit(remote, outlet, start)
             elif outlet is not None:
                 self._admit_to(remote, outlet, start, (), now)
         for name in remote.admitted:
@@ -850,17 +827,6 @@ class PublisherSide:
             if claim is not None:
                 claim.attached = True
         self._changed.notify_all()
-
-    def _admit_back(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
-        """On the replay's thread: find where a start lies in the log, then admit."""
-        assert outlet.log is not None
-        chapters, seq = self._replay.chapters(outlet.log.folder, start, outlet.epoch)
-        origin = outlet.sender.origin if seq is None else seq
-        begin = Start(outlet.stream, "resume", origin, outlet.epoch)
-        with self._changed:
-            if self._subs.get(remote.sub) is remote and self._fanout is not None:
-                self._admit_to(remote, outlet, begin, chapters, time.monotonic())
-                self._changed.notify_all()
 
     def _admit_to(
         self,
@@ -941,19 +907,9 @@ class PublisherSide:
                 sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
             )
         if answer.in_log:
-            job = partial(self._answer_from_log, link, outlet, message)
-            self._replay.submit(("nack", sub, stream), job)
+            self.durable.answer(link, outlet, message)
         else:
             self.answer_nack(link, message, answer.frames, answer.gone)
-
-    def _answer_from_log(self, link: bytes, outlet: Outlet, message: Nack) -> None:
-        """On the replay's thread."""
-        assert outlet.log is not None
-        frames, gone = self._replay.frames(
-            outlet.log.folder, message.epoch, message.ranges, self._tuning.repair_bytes_max
-        )
-        self.answer_nack(link, message, frames, gone)
-        self.counters["replayed_frames"] += len(frames)
 
     def answer_nack(
         self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
@@ -982,6 +938,8 @@ class PublisherSide:
                 return
             remote.answered = max(remote.answered, message.answers)
             for figures in message.figures:
+                if figures.stream in remote.admitted:
+                    remote.confirmed.add(figures.stream)
                 self._on_figures(message.sub, figures, now)
             if message.closed:
                 self._forget(remote.sub, "closed", now)
@@ -1007,6 +965,15 @@ class PublisherSide:
         if taken is None:
             self.counters["strange_figures"] += 1
         self._open_gate(outlet)
+
+    def on_commit(self, link: bytes, message: Commit) -> None:
+        """A subscription that holds a log back says what it is done with."""
+        with self._lock:
+            remote = self._subs.get(message.sub)
+            if remote is None or remote.link != link:
+                self.counters["strange_commits"] += 1
+            else:
+                self.durable.on_commit(remote, message)
 
     def forget_link(self, link: bytes, now: float) -> None:
         """A peer left or fell silent: its subscriptions with it."""
@@ -1158,21 +1125,7 @@ class PublisherSide:
             self.groups.close()
         if fanout is not None:
             fanout.close(linger_s)
-        self._replay.stop()
-        logs, self._logs = self._logs, []
-        for writer in logs:  # last: what was published is in the kernel, whatever happens here
-            try:
-                writer.close()
-            except LogError as error:
-                log.error("%s", error)
-                self.log_error = error
-
-
-def _reaches_back(outlet: Outlet, start: Start) -> bool:
-    """Whether only the log knows where a subscription starts."""
-    if outlet.log is None or start.kind in ("live", "origin"):
-        return False
-    return start.kind != "resume" or start.epoch != outlet.epoch
+        self.durable.close()
 
 
 class _Run:

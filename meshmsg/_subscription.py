@@ -140,7 +140,10 @@ class SubscriptionBase:
         if intake.bookmarks is None:
             problem = "needs a place and a name: Peer(data_dir=...), subscribe(name='...')"
             raise ConfigError("commit", problem)
-        intake.bookmarks.keep(intake.positions())
+        positions = intake.positions()
+        intake.bookmarks.keep(positions)
+        if intake.hold:
+            self._node.tell_committed(intake, positions)
 
     def ack(self, done: Event | Batch | Iterable[Event], *more: Event | Batch) -> None:
         """Of a work group: an event, a batch or several events are done and do not come again.

@@ -69,7 +69,7 @@ class Cursors:
     """
 
     def __init__(self, path: str, *, files: Files = REAL) -> None:
-        self._path = path
+        self.path = self._path = path
         self._files = files
         self._made = False
         self.problems: list[str] = []  #: what was found damaged when it was read last, in words

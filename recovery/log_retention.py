@@ -18,25 +18,34 @@ def expired(
     segments: Sequence[tuple[SegmentName, int]],
     retention: Retention,
     *,
-    held: tuple[int, int] | None,
     now_ns: int,
     latest_ns: Callable[[SegmentName], int],
 ) -> list[SegmentName]:
-    """The segments to remove, oldest first.
+    """The segments that may go, oldest first, whoever holds them.
 
     `segments` are those that count, in order, with their bytes; `latest_ns` is asked for the time
     of the newest event of one, only as far as it matters.
     """
     total = sum(size for _, size in segments)
     gone = []
-    for (name, size), (following, _) in pairwise(segments):
-        if held is not None and held < (following.epoch, following.first):
-            break
+    for name, size in segments[:-1]:
         over = retention.bytes_max is not None and total > retention.bytes_max
         if not over and not _is_old(name, retention, now_ns, latest_ns):
             break
         gone.append(name)
         total -= size
+    return gone
+
+
+def not_held(
+    free: Sequence[SegmentName], segments: Sequence[SegmentName], held: tuple[int, int] | None
+) -> list[SegmentName]:
+    """Of those that may go, the ones before the place that is held."""
+    gone = []
+    for name, following in pairwise(segments[: len(free) + 1]):
+        if held is not None and held < (following.epoch, following.first):
+            break
+        gone.append(name)
     return gone
 
 

@@ -40,11 +40,23 @@ class Summary:
     epochs: list[EpochSummary]
     cursors: list[Cursor]
     problems: list[str]
+    sizes: list[tuple[SegmentName, int]] = field(default_factory=list)
 
     @property
     def events(self) -> int:
         """How many events are there, gaps included."""
         return sum(epoch.stop - epoch.first for epoch in self.epochs)
+
+    def behind(self, cursor: Cursor) -> tuple[int, int]:
+        """Events from a cursor on, and the bytes of the segments that they are in."""
+        place = (cursor.epoch, cursor.seq)
+        events = 0
+        for e in self.epochs:
+            first = max(e.first, cursor.seq) if e.epoch == cursor.epoch else e.first
+            events += max(0, e.stop - first) if e.epoch >= cursor.epoch else 0
+        following = [(name.epoch, name.first) for name, _ in self.sizes[1:]]
+        done = sum(after <= place for after in following)
+        return events, sum(size for _, size in self.sizes[done:])
 
 
 @dataclass(slots=True)
@@ -97,6 +109,7 @@ def summarize(folder: LogFolder) -> Summary:
             epochs,
             found,
             [*problems, *cursors.problems],
+            [(name, sizes.get(name, 0)) for name in reader.segments],
         )
 
 

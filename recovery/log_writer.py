@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmsg._control import stream_wire_id
-from meshmsg._errors import ClosedError, LogError, LogLocked
+from meshmsg._errors import ClosedError, LogError, LogFull, LogLocked
 from meshmsg._log_words import FsyncWord
 from meshmsg.recovery.log_appender import Appender, LogSettings, failure
 from meshmsg.recovery.log_commit import Committer
@@ -31,14 +31,17 @@ from meshmsg.recovery.log_format import (
     in_effect,
     latest_time,
 )
+from meshmsg.recovery.log_holds import Holds
 from meshmsg.recovery.log_recovery import Recovery, recover
-from meshmsg.recovery.log_retention import expired
+from meshmsg.recovery.log_retention import expired, not_held
 from meshmsg.recovery.log_segment import Segment
 
 log = logging.getLogger("meshmsg.recovery")
 
 #: How often a log that begins no new segment is looked through for what has expired.
 RETAIN_NS = 30 * 10**9
+#: How often cursors that have moved are written.
+SAVE_NS = 10**9
 
 
 class LogWriter:
@@ -77,6 +80,8 @@ class LogWriter:
         self._appender: Appender | None = None
         self._rolled = False
         self._retained_ns = 0
+        self._saved_ns = 0
+        self.holds = Holds(self.cursors(), stream, clock)
         self._committer: Committer | None = None
         if background:
             interval_s = self._fsync.interval_s
@@ -99,6 +104,7 @@ class LogWriter:
             self._lock_file = files.lock(f"{path}/{LOCK_FILE}")
             self.folder.claim(self._about)  # before anything in it is touched
             self.recovery = recover(self.folder)
+            self.holds.load()
             self._journal = self.recovery.journal
         except Held as held:
             raise LogLocked(path, held.pid) from None
@@ -203,6 +209,10 @@ class LogWriter:
             self._committer.stop()
         appender, self._appender = self._appender, None
         try:
+            self._save_holds()
+        except LogError as error:  # what is held then is more than need be
+            log.warning("%s", error)
+        try:
             if appender is not None:
                 appender.close()
                 # So that a reader knows what is missing, should the end be damaged one day.
@@ -265,7 +275,10 @@ class LogWriter:
         appender = self._appender
         if appender is None:
             raise ClosedError("the log is closed, or no epoch has begun")
-        number = appender.write(kind, content, first, stop, time_ns)
+        try:
+            number = appender.write(kind, content, first, stop, time_ns)
+        except LogFull as error:
+            raise self.holds.explain(error) from error
         if self._committer is not None and self._fsync.by_thread:
             self._committer.want()
         if appender.unsynced_bytes > self.settings.unsynced_bytes_max:
@@ -296,6 +309,9 @@ class LogWriter:
         if appender is not None and self._fsync.by_thread:
             appender.sync(appender.written)
         now_ns = self._clock()
+        if now_ns - self._saved_ns > SAVE_NS:
+            self._saved_ns = now_ns
+            self._save_holds()
         if self._rolled or now_ns - self._retained_ns > RETAIN_NS:
             self._rolled = False
             self._retained_ns = now_ns
@@ -312,18 +328,20 @@ class LogWriter:
         if retention.age_s is None and retention.bytes_max is None:
             return []
         path = self.folder.path
+        self._save_holds()
         try:
             sizes = self.folder.sizes()
             if self._appender is not None:
                 sizes |= self._appender.used()  # without the space that is only reserved
             segments = in_effect(sizes)
-            gone = expired(
+            free = expired(
                 [(name, sizes[name]) for name in segments],
                 retention,
-                held=self.cursors().held(),
                 now_ns=self._clock() if now_ns is None else now_ns,
                 latest_ns=self._latest_ns,
             )
+            gone = not_held(free, segments, self.cursors().held())
+            self.holds.account(sum(sizes[name] for name in free[len(gone) :]))
             if gone:
                 self._make_safe()  # what stays, before anything goes
                 first = segments[len(gone)]
@@ -356,6 +374,25 @@ class LogWriter:
             return ending.time_ns
         return self._files.modified_ns(f"{path}/{name.file}")
 
+    def hold(self, name: str, epoch: int, seq: int) -> bool:
+        """Keep what comes from here on for a consumer, until it moves; whether that is new.
+
+        Raises `LogError`.
+        """
+        return self.holds.begin(name, epoch, seq)
+
+    def move_hold(self, name: str, epoch: int, seq: int) -> None:
+        """A consumer is done with all before this."""
+        if not self.holds.move(name, epoch, seq):
+            self.counters["commits_unheld"] += 1
+        elif self._committer is not None:
+            self._committer.want()
+
+    def _save_holds(self) -> None:
+        for name in self.holds.save():
+            self.counters["dropped_cursors"] += 1
+            log.warning("%s: the cursor %r was dropped and holds nothing more", self.stream, name)
+
     def cursors(self) -> Cursors:
         """The cursors that are kept beside the log, and may hold retention."""
         return Cursors(f"{self.folder.path}/{CURSORS_FOLDER}", files=self._files)
@@ -373,6 +410,8 @@ class LogWriter:
             "next": appender.next,
             "durable": appender.durable,
             "unsynced_bytes": appender.unsynced_bytes,
+            "holds": self.holds.count,
+            "held_bytes": self.holds.held_bytes,
             "problem": None if error is None else str(error),
             **self.counters,
         }

@@ -128,9 +128,9 @@ class StreamSender:
 
     def seal_run(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         payloads: Sequence[bytes],
-        time_ns: int,
+        time_ns: int | Sequence[int],
         *,
         raw: bool | bytes,
         keys: Mapping[int, str] | None = None,
@@ -138,7 +138,7 @@ class StreamSender:
         length: int = -1,
         now: float,
     ) -> bytes | None:
-        """Make a frame of many events of one topic; `None` if the open frame has to be sealed.
+        """Make a frame of many events; `None` if the open frame has to be sealed.
 
         Raises what the log does; then nothing has happened.
         """

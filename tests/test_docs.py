@@ -25,6 +25,7 @@ import meshmsg.testing
 from meshmsg import Feed, Multicast, Peer, PeerConfig, Stream, Tuning
 from meshmsg import _control as control
 from meshmsg import _frame as frames
+from meshmsg import _frame_layout as layout
 from meshmsg import _subframe as subframes
 from meshmsg._config import config_from_tables
 from meshmsg._event import LOSS_REASONS
@@ -317,7 +318,7 @@ def test_header_tables_add_up() -> None:
     text = page("wire-format.md")
     for heading, struct in (
         ("## Frames", frames.HEADER),
-        ("## Heartbeats", frames.HEARTBEAT),
+        ("## Heartbeats", layout.HEARTBEAT),
         ("## Work messages", subframes.WORK_HEADER),
     ):
         rows = re.findall(r"^\| (\d+) \| (\d+) \| `", section(text, heading), re.MULTILINE)
@@ -369,7 +370,7 @@ def test_limits_in_the_page_are_those_of_the_code() -> None:
     limits = (
         ("frame", frames.FRAME_BYTES_MAX),
         ("events in a frame", frames.FRAME_EVENTS_MAX),
-        ("topics in a frame", frames.FRAME_TOPICS_MAX),
+        ("topics in a frame", layout.FRAME_TOPICS_MAX),
         ("control message without its frame", control.CONTROL_BYTES_MAX),
     )
     for name, value in limits:

@@ -37,3 +37,20 @@ def test_ratios_are_taken_round_by_round() -> None:
     figures = log.Figures()
     figures.seconds = {(64, log.LOG): [1.0, 10.0], (64, log.PLAIN): [0.5, 5.0]}
     assert figures.ratio(64, log.LOG, log.PLAIN) == 0.5
+
+
+def test_live_delivery_is_measured_while_consumers_catch_up() -> None:
+    from benchmarks import durable
+
+    found = durable.under_replay(20_000, 2, 2000, 0.5, 60.0)
+    assert found["caught_up"]
+    assert found["problems"] == []
+    assert found["alone"] > 0
+    data = {"volatile": [2.0], "durable": [1.0], "single": {}, "replay": [found]}
+    assert durable.targets(data)[1][2] == 1.0
+
+
+def test_threads_are_measured() -> None:
+    from benchmarks import durable
+
+    assert durable.single_events(4, "always", 0.2) > 0

@@ -107,6 +107,7 @@ IMPURE_ALLOWED: dict[str, frozenset[str]] = {
     "recovery/log_appender.py": frozenset({"logging", "threading"}),
     "recovery/log_commit.py": frozenset({"threading"}),
     "recovery/log_files.py": frozenset({"fcntl", "os"}),
+    "recovery/log_holds.py": frozenset({"logging", "threading"}),
     "recovery/log_writer.py": frozenset({"logging", "threading", "time"}),
 }
 """Ground and recovery files that may use some of `IMPURE`. The durable log is the only part of

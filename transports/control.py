@@ -1,20 +1,45 @@
 """The control channel: ROUTER on the side that is dialled, DEALER on the side that dials.
 
-A message is one part, or two where a frame goes along.  Sockets only: what is said and what it
+A message has one part, or two where a frame goes along.  Sockets only: what is said and what it
 means is decided elsewhere.
+
+Two parts travel as one message of ZeroMQ, the length of the first ahead: a peer that is killed
+while a message of several parts is on its way ends the process that reads it (libzmq 4.3.5,
+`Assertion failed: !_more (src/fq.cpp)`).
 """
 
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import TypeVar
 
 import zmq
 
 from meshmsg.transports.zmq_base import Context, Monitor, bind
 
 QUEUE_MESSAGES = 4096
-#: A part from this size on is handed to ZeroMQ without a copy; for smaller ones that costs more.
+#: A message from this size on is handed to ZeroMQ without a copy; for smaller ones that costs more.
 LARGE_BYTES = 64 * 1024
+#: What a message of two parts begins with; the length of the first follows, four bytes.
+PAIR = b"MMT1"
+
+Bytes = TypeVar("Bytes", bytes, memoryview)
+
+
+def join_parts(parts: list[bytes]) -> bytes:
+    """One or two parts as they travel: as one, or a sender killed between two would harm us."""
+    if len(parts) == 1:
+        return parts[0]
+    head, frame = parts
+    return b"".join((PAIR, len(head).to_bytes(4, "little"), head, frame))
+
+
+def split_parts(data: Bytes) -> list[Bytes]:
+    """What `join_parts` was given; anything else is one part, for others to judge."""
+    if data[:4] != PAIR:
+        return [data]
+    stop = 8 + int.from_bytes(data[4:8], "little")
+    return [data[8:stop], data[stop:]] if len(data) >= max(8, stop) else [data]
 
 
 class ControlServer:
@@ -44,13 +69,14 @@ class ControlServer:
             host = str(ip_address(parts[-1].get("Peer-Address")))
         except (zmq.ZMQError, ValueError):
             host = ""
-        return bytes(parts[0].buffer), host, [bytes(part.buffer) for part in parts[1:]]
+        identity, *rest = [bytes(part.buffer) for part in parts]
+        return identity, host, split_parts(rest[0]) if len(rest) == 1 else rest
 
     def send(self, to: bytes, parts: list[bytes]) -> bool:
         """`False` if nobody is there or its queue is full: the other side will ask again."""
         try:
-            small = len(parts[-1]) < LARGE_BYTES
-            self._socket.send_multipart([to, *parts], zmq.NOBLOCK, copy=small)
+            message = join_parts(parts)
+            self._socket.send_multipart([to, message], zmq.NOBLOCK, copy=len(message) < LARGE_BYTES)
         except zmq.ZMQError:
             return False
         return True
@@ -79,14 +105,15 @@ class ControlClient:
     def recv(self) -> list[bytes] | None:
         """The next message's parts, or `None` when there is none now."""
         try:
-            return self._socket.recv_multipart(zmq.NOBLOCK)
+            parts = self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
+        return split_parts(parts[0]) if len(parts) == 1 else parts
 
     def send(self, parts: list[bytes]) -> bool:
         """`False` if there is no connection now."""
         try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK)
+            self._socket.send(join_parts(parts), zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zmq
 
+from meshmsg.transports.control import split_parts
 from meshmsg.transports.zmq_base import Context, Monitor, milliseconds
 
 #: Answers that wait here unread; what is ahead of us is bounded by credit, in bytes.
@@ -46,7 +47,7 @@ class ReplaySocket:
         """The parts of the next message, `None` when the time is up; raises `Disconnected`."""
         while True:
             try:
-                return [p.buffer for p in self._socket.recv_multipart(zmq.NOBLOCK, copy=False)]
+                return split_parts(self._socket.recv(zmq.NOBLOCK, copy=False).buffer)
             except zmq.Again:
                 pass
             ready = dict(self._poller.poll(milliseconds(timeout_s)))

@@ -15,6 +15,7 @@ from meshmsg._event import Event, Loss
 from meshmsg._subscription import parse_start
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note, usage
 from meshmsg.cli._help import help_text
+from meshmsg.cli._log_cursors import cursor_object, drop, show
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import loss_object, safe, to_json
@@ -31,6 +32,7 @@ HELP = help_text(
         "meshmsg log cat ./data --stream pricing/orders.** --start 10m",
         "meshmsg log tail ./data/pricing%2Forders.%2A%2A --follow",
         "meshmsg log verify ./data",
+        "meshmsg log cursors ./data --drop audit-peer/audit",
     ),
 )
 POLL_S = 0.1
@@ -63,6 +65,9 @@ def register(app: typer.Typer) -> None:
     logs.command(
         "verify", help="Read every byte, and name every range that is damaged: exit status 1."
     )(guarded(check))
+    logs.command("cursors", help="Show named cursors and what they hold; --drop lets go of one.")(
+        guarded(cursors)
+    )
     app.add_typer(logs, name="log", help=HELP, short_help="Look into durable logs.")
 
 
@@ -95,10 +100,7 @@ def _summary_object(summary: Summary) -> dict[str, Any]:
             {"epoch": e.epoch, "origin": e.origin, "first": e.first, "stop": e.stop}
             for e in summary.epochs
         ],
-        "cursors": [
-            {"name": c.name, "epoch": c.epoch, "seq": c.seq, "hold": c.hold}
-            for c in summary.cursors
-        ],
+        "cursors": [cursor_object(summary, cursor) for cursor in summary.cursors],
         "problems": summary.problems,
     }
 
@@ -120,9 +122,11 @@ def _show_summaries(found: list[Summary]) -> None:
             *ends,
         )
         for cursor in summary.cursors:
+            events, size = summary.behind(cursor)
             held = " (holds)" if cursor.hold else ""
             place = f"{cursor.epoch}:{cursor.seq}"
-            rows.add_row(f"  cursor {safe(cursor.name)}{held}", "", "", "", "", place, "")
+            label = f"  cursor {safe(cursor.name)}{held}"
+            rows.add_row(label, f"{events:,}", "", f"{size:,}", "", place, "")
     console().print(rows)
 
 
@@ -261,6 +265,30 @@ def _show_report(report: Report) -> None:
         print(f"  {safe(problem)}")
     if report.tail_bytes:
         print(f"  {report.tail_bytes:,} bytes at the end are no record yet, or were torn")
+
+
+# --- cursors ---
+
+
+def cursors(
+    directory: Dir,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--drop",
+            metavar="NAME",
+            show_default=False,
+            help="Forget this cursor: what it held may expire.",
+        ),
+    ] = None,
+    stream: StreamName = None,
+    json: Json = False,
+) -> int:
+    """Show cursors, or drop one."""
+    folders = _logs(directory) if stream is None else [choose(directory, stream)]
+    if name is not None:
+        return drop(folders, name)
+    return show([summarize(folder) for folder in folders], json=json)
 
 
 # --- which ---

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.simulation.log_world import simulate
+from tests.scenarios import test_replay_kill
 from tests.scenarios.test_log_kill import kill_many
 
 SEEDS = int(os.environ.get("LOG_SEEDS", "5000"))
+#: A kill takes about a second, most of it the start of the next process.
 KILLS = int(os.environ.get("LOG_KILLS", "200"))
 
 
@@ -29,3 +31,9 @@ def test_acknowledged_events_outlive_thousands_of_crashes() -> None:
 @pytest.mark.parametrize("fsync", ["always", "batch"])
 def test_writer_killed_two_hundred_times_has_kept_all(tmp_path: Path, fsync: str) -> None:
     kill_many(tmp_path, fsync, KILLS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fsync", ["always", "batch"])
+def test_publisher_killed_two_hundred_times_has_delivered_all(tmp_path: Path, fsync: str) -> None:
+    test_replay_kill.kill_many(tmp_path, fsync, KILLS)

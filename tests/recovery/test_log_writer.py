@@ -666,9 +666,7 @@ def test_no_segment_goes_behind_one_that_stays() -> None:
     segments = [(SegmentName(1, 0, n), 100) for n in range(5)]
     ages = {0: 0, 1: 100, 2: 0, 3: 0, 4: 0}
     retention = Retention(age_s=50e-9)
-    gone = expired(
-        segments, retention, held=None, now_ns=100, latest_ns=lambda name: ages[name.first]
-    )
+    gone = expired(segments, retention, now_ns=100, latest_ns=lambda name: ages[name.first])
     assert gone == [segments[0][0]]
 
 

@@ -117,7 +117,7 @@ def test_full_disk_raises_loses_nothing_and_goes_on(
     tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles(Random(1), Faults())
-    monkeypatch.setattr("meshmsg._publisher.LogWriter", partial(LogWriter, files=files))
+    monkeypatch.setattr("meshmsg._durable.LogWriter", partial(LogWriter, files=files))
     stream = durable(fsync, segment_bytes="64KiB")
     with (
         Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
@@ -141,7 +141,7 @@ def test_full_disk_raises_loses_nothing_and_goes_on(
         got = [events.get(timeout=10) for _ in acknowledged]
         assert [(e.position.seq, int(e.data[:-1000])) for e in got if e] == acknowledged
         pub.flush(timeout=10)
-        folder = pub._open_node().publisher._logs[0].folder
+        folder = pub._open_node().publisher.durable.logs[0].folder
         kept = [(seq, int(data[:-1000])) for _, seq, data in in_log(tmp_path, (folder,))]
         assert kept == acknowledged
         assert events.losses == []

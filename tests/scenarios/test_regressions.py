@@ -16,6 +16,7 @@ from meshmsg import Peer, Stream, Tuning
 from meshmsg import _control as control
 from meshmsg._publisher import Outlet
 from meshmsg.testing import lose_frames
+from meshmsg.transports.control import join_parts, split_parts
 from tests.remote import RemotePeer, wait_until
 
 
@@ -255,3 +256,14 @@ def test_async_timeouts_leave_no_waiters_behind() -> None:
 
     with pytest.warns(RuntimeWarning, match="closed before"):
         asyncio.run(main())
+
+
+def test_control_message_with_a_frame_is_one_message_of_zeromq() -> None:
+    """Of two parts, a publisher killed between them ended its subscriber's process in libzmq."""
+    assert split_parts(join_parts([b"MMC\1x"])) == [b"MMC\1x"]
+    for frame in (b"", b"frame", bytes(100_000)):
+        assert split_parts(join_parts([b"MMC\1x", frame])) == [b"MMC\1x", frame]
+    for cut in range(12):
+        whole = join_parts([b"MMC\1x", b"frame"])
+        assert split_parts(whole[:cut]) == [whole[:cut]]
+    assert split_parts(b"MMT1\xff\xff\xff\xffx") == [b"MMT1\xff\xff\xff\xffx"]

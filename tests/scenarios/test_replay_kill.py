@@ -77,6 +77,7 @@ class Reader:
         self.got: Names = {}
         self.last = (0, -1)
         self.ended = threading.Event()
+        self.left = threading.Event()  #: never set: to wait by
         self.problems: list[str] = []
 
     def read(self, address: str, start: str) -> None:
@@ -87,6 +88,22 @@ class Reader:
             self.problems += map(str, events.losses)
             if not peer.ledger().reconciles:
                 self.problems.append("the ledger does not reconcile")
+
+    def read_now_and_then(self, address: str, data_dir: Path, rng: Random) -> None:
+        """Mostly away: comes back, goes on where it committed, reads a little, leaves."""
+        while not self.ended.is_set():
+            with (
+                Peer("away", connect=address, data_dir=data_dir) as peer,
+                peer.subscribe("a.**", start="committed", name="audit", hold=True) as events,
+            ):
+                for _ in range(rng.randrange(1, 20)):
+                    for event in events.get_many(5000, timeout=1):
+                        self.note(event.position.epoch, event.position.seq, event.data)
+                    events.commit()
+                    if self.ended.is_set():
+                        break
+                self.problems += map(str, events.losses)
+            self.left.wait(rng.random())
 
     def note(self, epoch: int, seq: int, data: bytes) -> None:
         if (epoch, seq) <= self.last:
@@ -107,12 +124,18 @@ def test_killed_publisher_has_delivered_all_that_it_acknowledged(
 
 
 def kill_many(data_dir: Path, fsync: str, rounds: int) -> None:
-    """Kill a publisher this many times under a subscriber; then another one comes, late."""
+    """Kill a publisher this many times under its subscribers; then another one comes, late."""
     rng = Random(11)
     address = f"tcp://127.0.0.1:{free_port()}"
-    live, late = Reader(), Reader()
-    thread = threading.Thread(target=live.read, args=(address, "earliest"))
-    thread.start()
+    live, late, away = Reader(), Reader(), Reader()
+    threads = [
+        threading.Thread(target=live.read, args=(address, "earliest")),
+        threading.Thread(
+            target=away.read_now_and_then, args=(address, data_dir / "away", Random(12))
+        ),
+    ]
+    for thread in threads:
+        thread.start()
     acknowledged: Names = {}
     try:
         for seed in range(rounds):
@@ -123,13 +146,16 @@ def kill_many(data_dir: Path, fsync: str, rounds: int) -> None:
         with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as last:
             last.publish("a.b", b"the end")
             late.read(address, "earliest")
-            thread.join(30)
+            for thread in threads:
+                thread.join(120)
     finally:
-        live.ended.set()
-        thread.join(60)
-    for reader in (live, late):
+        for reader in (live, away):
+            reader.ended.set()
+        for thread in threads:
+            thread.join(60)
+    for reader in (live, late, away):
         assert reader.problems == []
         missing = acknowledged.keys() - reader.got.keys()
         assert not missing, f"{len(missing)} acknowledged events did not come: {min(missing)}"
         assert all(reader.got[name] == data for name, data in acknowledged.items())
-    assert live.got == late.got
+    assert live.got == late.got == away.got

@@ -1,0 +1,75 @@
+"""`meshmsg log cursors`: who reads a log by a named cursor, what it holds, and letting go of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from meshmsg.cli._guard import BAD, GOOD, complain, usage
+from meshmsg.cli._tables import console, table
+from meshmsg.cli._values import safe, to_json
+from meshmsg.recovery.log_cursors import Cursor, Cursors
+from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
+from meshmsg.recovery.log_verify import Summary
+
+
+def cursor_object(summary: Summary, cursor: Cursor) -> dict[str, Any]:
+    """A cursor for `--json`; `events` and `bytes` are what stands behind it."""
+    events, size = summary.behind(cursor)
+    return {
+        "name": cursor.name,
+        "epoch": cursor.epoch,
+        "seq": cursor.seq,
+        "hold": cursor.hold,
+        "time": cursor.time_ns / 1e9,
+        "events": events,
+        "bytes": size,
+    }
+
+
+def show(found: Sequence[Summary], *, json: bool) -> int:
+    """All cursors of these logs."""
+    rows = table("", "cursor", "stream", "at", "moved", "holds", "events", "bytes", numbers=NUMBERS)
+    for summary in found:
+        for cursor in summary.cursors:
+            if json:
+                print(to_json({"stream": summary.stream, **cursor_object(summary, cursor)}))
+                continue
+            events, size = summary.behind(cursor)
+            ago_s = time.time() - cursor.time_ns / 1e9
+            rows.add_row(
+                safe(cursor.name),
+                safe(summary.stream),
+                f"{cursor.epoch}:{cursor.seq}",
+                f"{ago_s:,.0f} s ago" if cursor.time_ns else "-",
+                "yes" if cursor.hold else "no",
+                f"{events:,}",
+                f"{size:,}",
+            )
+        for problem in summary.problems:
+            complain(f"{safe(summary.stream)}: {problem}")
+    if not json:
+        console().print(rows)
+    return BAD if any(summary.problems for summary in found) else GOOD
+
+
+NUMBERS = ("events", "bytes")
+
+
+def drop(folders: Sequence[LogFolder], name: str) -> int:
+    """Forget a cursor, also while the log is written: its writer notices."""
+    known: list[str] = []
+    dropped = 0
+    for folder in folders:
+        cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}", files=folder.files)
+        for cursor in cursors.all():
+            known.append(cursor.name)
+            if cursor.name == name:
+                cursors.remove(cursor.name, cursor.stream)
+                print(f"dropped {safe(name)} of {safe(cursor.stream)}")
+                dropped += 1
+    if not dropped:
+        names = ", ".join(sorted(set(map(safe, known)))) or "there is none"
+        raise usage("--drop", f"{name!r} is not a cursor here ({names})")
+    return GOOD
