@@ -11,6 +11,7 @@ import pytest
 
 from meshmsg import Event, LogError, Multicast, Peer, Stream, Subscription, Tuning
 from meshmsg._control import Subscribed
+from meshmsg._source import Said
 from meshmsg.recovery.log_reader import LogReader
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_restart_and_refusal import free_port
@@ -216,7 +217,8 @@ def test_answer_of_an_earlier_life_does_not_bring_its_epoch_back(tmp_path: Path)
         got = taken(events, 201)
         intake, old = events._intake, got[0].position.epoch
         for over in (False, True):
-            intake.notify(Subscribed(intake.sub, "pub/a.**", old, 0, 0, 100, 0, 0, over))
+            said = Subscribed(intake.sub, "pub/a.**", old, 0, 0, 100, 0, 0, over)
+            intake.notify(Said(intake._by_name["pub/a.**"].link, said))
         wait_until(lambda: events.get(timeout=0) or intake.counters["stale_admissions"] == 2)
         began = time.monotonic()
         while time.monotonic() - began < 0.6:  # longer than an epoch that is over is waited for
