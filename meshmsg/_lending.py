@@ -124,6 +124,8 @@ class Lending:
     def on_admission(self, source: Source, link: Any, admission: Subscribed, now: float) -> bool:
         """A source says what it has of an epoch; `False` if that is of no use any more."""
         receiver = source.receiver
+        if admission.over and receiver is not None and admission.epoch < receiver.epoch:
+            return False  # we had not left it when we asked
         if not admission.recorded:
             is_new = receiver is not None and not admission.over
             # Where the publisher has a log, that has the end of the old one.
