@@ -34,7 +34,7 @@ from meshmsg._values import (
 
 T = TypeVar("T")
 
-OVERFLOW_WORDS = ("block", "buffer", "drop_oldest", "drop_newest")
+OVERFLOW_WORDS = ("block", "buffer", "drop_oldest", "drop_newest", "spill")
 DURABILITY_WORDS = ("none", "log")
 ORDER_WORDS = ("none", "key")
 #: Where events go that a group gave up: `dead.<group>`.
@@ -64,7 +64,7 @@ class Stream:
     name: str | None = None
     """Name within the peer; the pattern itself if not given."""
     overflow: str = "buffer"
-    """Producers faster than consumers: `block`, `buffer`, `drop_oldest` or `drop_newest`."""
+    """Producers faster than consumers: `block`, `buffer`, `drop_oldest`, `drop_newest`, `spill`."""
     durability: str = "none"
     """Nodes crash or go offline: `none` keeps events in memory, `log` in a log in `data_dir`."""
     fsync: str = "batch"
@@ -79,6 +79,8 @@ class Stream:
     """Memory for events that can still be asked for: repair, late joiners, slow subscribers."""
     window_bytes: int | str = "4MiB"
     """With `block`: how far a subscriber may be behind before the publisher waits for it."""
+    spill_bytes: int | str = "10GiB"
+    """With `spill`: what may be on disk for slow subscribers before the publisher waits."""
     evict_after: float | str | None = None
     """Seconds a subscriber may block the stream without progress; `None`: as long as it lives."""
     event_bytes_max: int | str = "16MiB"
@@ -87,8 +89,8 @@ class Stream:
     """`Multicast(...)`: one send reaches all; `None`: ZeroMQ to each subscriber."""
     groups: tuple[str, ...] = ()
     """Work groups whose events are kept from the start on, whether a member has come or not."""
-    group_keep: float | str = "10m"
-    """How long a work group that all members have left is kept; those in `groups` stay for ever."""
+    group_keep: float | str | None = None
+    """How long a work group without members is kept; `None`: 10 minutes, with `log` for ever."""
 
     def __post_init__(self) -> None:
         try:
@@ -107,10 +109,12 @@ class Stream:
             raise ConfigError("segment_bytes", "at least 64KiB, the size of a frame")
         set_field(self, "buffer_bytes", parse_size("buffer_bytes", self.buffer_bytes))
         set_field(self, "window_bytes", parse_size("window_bytes", self.window_bytes))
+        set_field(self, "spill_bytes", parse_size("spill_bytes", self.spill_bytes))
         set_field(self, "event_bytes_max", parse_size("event_bytes_max", self.event_bytes_max))
         if self.evict_after is not None:
             set_field(self, "evict_after", parse_time("evict_after", self.evict_after))
-        set_field(self, "group_keep", parse_time("group_keep", self.group_keep))
+        if self.group_keep is not None:
+            set_field(self, "group_keep", parse_time("group_keep", self.group_keep))
         wanted = "a name or a list of names: write groups=['workers']"
         groups = several("groups", self.groups, str, wanted)
         set_field(self, "groups", tuple(check_group("groups", group) for group in groups))
@@ -118,6 +122,8 @@ class Stream:
             raise ConfigError("groups", f"{', '.join(groups)}: each name once")
         if self.event_bytes_max > FRAME_BYTES_MAX // 2:  # type: ignore[operator]
             raise ConfigError("event_bytes_max", f"at most {FRAME_BYTES_MAX // 2:,} bytes")
+        if self.spill_bytes < 1024 * 1024:  # type: ignore[operator]
+            raise ConfigError("spill_bytes", "at least 1MiB, the size of a file of it")
         if self.buffer_bytes < 64 * 1024:  # type: ignore[operator]
             raise ConfigError("buffer_bytes", "at least 64KiB, the size of a frame")
         if self.transport is not None and not isinstance(self.transport, Multicast):

@@ -308,6 +308,7 @@ class Settle(_Message, frozen=True, tag="settle"):
     sub: Id
     settlements: list[Settlement]
     closed: bool = False
+    received: dict[Name, U64] = {}
 
 
 class Ping(_Message, frozen=True, tag="ping"):

@@ -194,15 +194,14 @@ class DurableSide:
     # --- repair from the log ---
 
     def answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
-        """Send again what only the log has."""
+        """Send again what only the log has, or the spill."""
         job = partial(self._answer, link, outlet, message)
         self.replay.submit(("nack", message.sub, message.stream), job)
 
     def _answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """On the replay's thread."""
-        assert outlet.log is not None
         bytes_max = self._side._tuning.repair_bytes_max
-        folder, epoch, ranges = outlet.log.folder, message.epoch, message.ranges
+        folder, epoch, ranges = outlet.disk, message.epoch, message.ranges
         frames, gone = self.replay.frames(folder, epoch, ranges, bytes_max)
         self._side.answer_nack(link, message, frames, gone)
         self.counters["replayed_frames"] += len(frames)

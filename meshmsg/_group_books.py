@@ -11,6 +11,8 @@ from meshmsg.recovery.work_group import WorkGroup
 if TYPE_CHECKING:
     from meshmsg._publisher import Outlet
 
+KEEP_S = 600.0
+
 
 class Seat:
     """One group on one stream."""
@@ -22,6 +24,13 @@ class Seat:
         self.declared = declared
         self.empty_since: float | None = None
         self.proven = False  #: a member has been connected
+        self.kept = outlet.log is not None  #: what it has done is remembered on disk
+        self.fetching = False  #: from disk
+        self.noted_changes = 0  #: the group's `changes` when it was noted to be saved
+        self.save_number = self.saved_number = 0
+        keep = outlet.config.group_keep
+        #: How long it stays without members; `None`: for ever.
+        self.keep_s = float(keep) if keep is not None else None if self.kept else KEEP_S
 
 
 def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:
@@ -39,6 +48,13 @@ def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:
         state=state,
         dead=group.dead,
     )
+
+
+def live_row(seat: Seat) -> LedgerRow:
+    """The row of a group that is there."""
+    group, next_ = seat.group, seat.outlet.sender.next
+    state = "live" if group.members else "no members"
+    return row_of(seat, next_, state, in_flight=group.pending(next_) + group.in_flight)
 
 
 def group_stats(seat: Seat) -> dict[str, Any]:

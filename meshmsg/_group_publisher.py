@@ -10,9 +10,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from meshmsg._config import DEAD_PREFIX, Stream, check_group
+from meshmsg._config import check_group
 from meshmsg._control import (
     NACK_RANGES_MAX,
     Gone,
@@ -20,17 +21,25 @@ from meshmsg._control import (
     Joined,
     Settle,
     Settlement,
+    Start,
     Tail,
     Unjoined,
 )
-from meshmsg._errors import BindError, ClosedError, MeshError
-from meshmsg._frame import encode_headers
-from meshmsg._group_books import Seat, group_stats, row_of
+from meshmsg._dead_letters import DeadLetters
+from meshmsg._errors import BindError, MeshError
+from meshmsg._group_books import Seat, group_stats, live_row, row_of
+from meshmsg._group_disk import GroupDisk
+from meshmsg._group_keeper import GroupKeeper
+from meshmsg._group_words import on_line, policy_of, takes_all_of
+from meshmsg._remote_member import RemoteMember
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
-from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy
+from meshmsg.recovery.flow_control import Claim
+from meshmsg.recovery.group_policy import GroupPolicy
+from meshmsg.recovery.group_resume import resume
 from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.work_group import WorkGroup
+from meshmsg.recovery.work_line import Line, Shelf
 from meshmsg.transports.workqueue import WorkOutlet
 from meshmsg.transports.zmq_base import Context
 
@@ -48,23 +57,7 @@ CONNECT_S = 10.0
 LAST_WORDS_S = 0.05
 TICK_S = 0.2
 
-
-class RemoteMember:
-    """A member of a group in another peer, as the publisher knows it."""
-
-    def __init__(self, join: Join, link: bytes, peer: str, work: WorkOutlet, now: float) -> None:
-        self.sub = join.sub
-        self.group = join.group
-        self.link = link
-        self.peer = peer
-        self.label = f"{peer}/{join.name or '-'}#{join.sub & 0xFFFFFF:06x}"
-        self.filter = TopicFilter(join.patterns)
-        self.prefetch = join.prefetch
-        self.ack_timeout_s = join.ack_timeout_s
-        self.work = work
-        self.seats: dict[str, Seat] = {}
-        self.joined_at = now
-        self.lost_at: float | None = None
+Places = dict[str, Line]
 
 
 class GroupSide:
@@ -75,8 +68,11 @@ class GroupSide:
         self._tuning = side._tuning
         self._members: dict[int, RemoteMember] = {}
         self._by_monitor: dict[int, RemoteMember] = {}
-        self._dead_outlets: dict[tuple[str, str], Outlet] = {}
+        self._dead = DeadLetters(side)
+        self.keeper = GroupKeeper(f"meshmsg-{side._config.name}", side._lock, side.counters)
+        self._disk = GroupDisk(side, self._dispatch)
         self._finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)
+        self._resolved: list[tuple[bytes, str, Join, Places]] = []
         self._numbers = 0
         self._seats: list[Seat] = []
         self._context: Context | None = None
@@ -99,25 +95,50 @@ class GroupSide:
     # --- groups ---
 
     def declare(self, outlet: Outlet) -> None:
-        """The groups that a stream's configuration names are there from the first event on."""
-        for name in outlet.config.groups:
-            self._new_seat(outlet, name, outlet.sender.origin, GroupPolicy(), declared=True)
+        """The groups that an earlier start has left, and those that the configuration names."""
+        declared = outlet.config.groups
+        for record, line in self.keeper.load(outlet):
+            policy = GroupPolicy(record.order, record.max_attempts, record.patterns)
+            known = record.name in declared
+            seat = self._new_seat(outlet, record.name, line.start, policy, line, declared=known)
+            resume(seat.group, record)
+            seat.proven = True
+            self.keeper.save_now(seat)
+        for name in declared:
+            if self._seat(outlet, name) is None:
+                start = outlet.sender.origin
+                seat = self._new_seat(outlet, name, start, GroupPolicy(), declared=True)
+                self.keeper.save_now(seat)
 
     def _new_seat(
-        self, outlet: Outlet, name: str, start: int, policy: GroupPolicy, *, declared: bool = False
+        self,
+        outlet: Outlet,
+        name: str,
+        start: int,
+        policy: GroupPolicy,
+        line: Line | None = None,
+        *,
+        declared: bool = False,
     ) -> Seat:
         now = time.monotonic()
+        durable = outlet.log is not None
+        shelf = Shelf(outlet.sender.buffer, line or Line(outlet.epoch), durable=durable)
         self._numbers -= 1
         claim = outlet.sender.flow.admit(
             self._numbers, f"group {name}", start, policy.patterns, now=now
         )
-        takes_all = _takes_all(policy, outlet)
-        group = WorkGroup(name, outlet.sender.buffer, start, policy, takes_all=takes_all)
+        takes_all = takes_all_of(policy, outlet)
+        group = WorkGroup(
+            name, outlet.sender.buffer, start, policy, takes_all=takes_all, shelf=shelf
+        )
         seat = Seat(outlet, group, claim, declared=declared)
         seat.empty_since = now
         outlet.groups.append(seat)
         self._seats.append(seat)
-        self._dead_outlet(name, outlet)
+        self._dead.outlet_for(name, outlet)
+        if durable:
+            # Until members have caught up, the log is what they work from: nobody waits for them.
+            outlet.sender.flow.let_go(claim, now=now)
         return seat
 
     def _seat(self, outlet: Outlet, name: str) -> Seat | None:
@@ -133,13 +154,19 @@ class GroupSide:
         self._finished.append(row_of(seat, outlet.sender.next, "expired", in_flight=0))
         outlet.groups.remove(seat)
         self._seats.remove(seat)
+        self.keeper.forget(seat)
         outlet.sender.flow.release(seat.claim.sub, now=now)
         self._side._open_gate(outlet)
 
     # --- members ---
 
-    def on_join(self, link: bytes, peer: str, join: Join, now: float) -> None:
-        """A member asks to be taken; it gets work as soon as its connection is seen."""
+    def on_join(
+        self, link: bytes, peer: str, join: Join, now: float, places: Places | None = None
+    ) -> None:
+        """A member asks to be taken; it gets work as soon as its connection is seen.
+
+        `places` is where new groups start whose starts lie in the log, once that was looked up.
+        """
         try:
             reason = self._unfit(join)
         except MeshError as error:
@@ -148,6 +175,10 @@ class GroupSide:
             self._side.counters["members_refused"] += 1
             log.error("refused %s as a member of group %s: %s", peer, join.group, reason)
             self._side._post(link, Unjoined(join.sub, reason, refused=True))
+            return
+        if places is None and (far := self._far_starts(join)):
+            resolved = partial(self._on_places, link, peer, join)
+            self._disk.find_places(join, far, resolved)
             return
         member = self._members.get(join.sub)
         if member is not None and member.link != link:
@@ -160,9 +191,9 @@ class GroupSide:
                 return
         member.link, member.prefetch = link, join.prefetch
         member.ack_timeout_s = join.ack_timeout_s
-        self._take_seats(member, join, now)
+        self._take_seats(member, join, places or {})
         tails = [
-            Tail(name, seat.outlet.epoch, seat.group.floor, seat.outlet.sender.sealed)
+            Tail(name, seat.outlet.epoch, max(0, seat.group.floor), seat.outlet.sender.sealed)
             for name, seat in member.seats.items()
         ]
         self._side._post(link, Joined(join.sub, tails, member.work.addresses))
@@ -174,7 +205,7 @@ class GroupSide:
         check_group("group", join.group)
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
-        policy = _policy(join)
+        policy = policy_of(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)
             seat = None if outlet is None else self._seat(outlet, join.group)
@@ -208,19 +239,38 @@ class GroupSide:
         self._watch(work.monitor)
         return member
 
-    def _take_seats(self, member: RemoteMember, join: Join, now: float) -> None:
-        policy = _policy(join)
+    def _on_places(self, link: bytes, peer: str, join: Join, places: Places) -> None:
+        self._resolved.append((link, peer, join, places))
+
+    def _far_starts(self, join: Join) -> list[Start]:
+        """Starts of groups that are new, which only a log can tell."""
+        outlets = self._side._outlets
+        return [
+            start
+            for start in join.starts
+            if start.stream in outlets
+            and outlets[start.stream].reaches_back(start)
+            and self._seat(outlets[start.stream], join.group) is None
+        ]
+
+    def _take_seats(self, member: RemoteMember, join: Join, places: Places) -> None:
+        policy = policy_of(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)
             # Its own dead letters would come back to it for ever.
-            if outlet is None or outlet is self._dead_outlets.get((join.group, outlet.codec.name)):
+            if outlet is None or self._dead.is_of(outlet, join.group):
                 continue
             seat = self._seat(outlet, join.group)
             if seat is None:
-                begin = outlet.sender._start(start.kind, start.value, start.epoch)
-                seat = self._new_seat(outlet, join.group, begin, policy)
+                line = places.get(start.stream)
+                if line is not None:
+                    begin = line.start
+                else:
+                    begin = outlet.sender._start(start.kind, start.value, start.epoch)
+                seat = self._new_seat(outlet, join.group, begin, policy, line)
+                self.keeper.save_now(seat)
             elif not self._present(seat):
-                seat.group.set_policy(policy, takes_all=_takes_all(policy, outlet))
+                seat.group.set_policy(policy, takes_all=takes_all_of(policy, outlet))
             member.seats[outlet.stream] = seat
 
     def _enter(self, member: RemoteMember, now: float) -> None:
@@ -228,6 +278,7 @@ class GroupSide:
         for seat in member.seats.values():
             seat.empty_since = None
             seat.proven = True
+            seat.outlet.sender.flow.take_back(seat.claim, now=now)
             seat.group.join(
                 member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now
             )
@@ -279,22 +330,27 @@ class GroupSide:
                 seat.group.pause(member.sub)  # what it gives back is for others
         for settlement in message.settlements:
             place = member.seats.get(settlement.stream)
-            if place is None or settlement.epoch != place.outlet.epoch:
+            if place is None or place.group.shelf.line.offset(settlement.epoch) is None:
                 self._side.counters["strange_settlements"] += 1
                 continue
             self._settle(place, member.sub, settlement, now)
         if message.closed:
+            for stream, count in message.received.items():
+                if stream in member.seats:
+                    member.seats[stream].group.give_back_after(member.sub, count, now=now)
             self._drop(member, "left", now, tell=False)
 
     def _settle(self, seat: Seat, sub: int, settlement: Settlement, now: float) -> None:
         group = seat.group
         stale = group.stale
+        line = group.shelf.line
+        offset = line.offset(settlement.epoch) or 0
         if settlement.acks:
-            group.ack(sub, settlement.acks, now=now)
+            group.ack(sub, on_line(line, settlement.epoch, settlement.acks), now=now)
         for nack in settlement.nacks:
-            group.nack(sub, nack.seq, nack.attempt, nack.delay_s, nack.error, now=now)
+            group.nack(sub, nack.seq + offset, nack.attempt, nack.delay_s, nack.error, now=now)
         if settlement.returned:
-            group.give_back(sub, settlement.returned, now=now)
+            group.give_back(sub, on_line(line, settlement.epoch, settlement.returned), now=now)
         if group.stale > stale:
             self._side.counters["stale_acks"] += group.stale - stale
         self._dispatch(seat, now)
@@ -314,6 +370,9 @@ class GroupSide:
             seat.group.leave(member.sub, reason, now=now)
             if not seat.group.members and seat.empty_since is None:
                 seat.empty_since = now
+                if seat.kept:
+                    seat.outlet.sender.flow.let_go(seat.claim, now=now)
+                    self._side._open_gate(seat.outlet)
             if seat.proven or seat.declared or self._present(seat):
                 self._dispatch(seat, now)
             else:
@@ -352,10 +411,15 @@ class GroupSide:
         if group.dead_letters:
             letters, group.dead_letters = group.dead_letters, []
             for letter in letters:
-                self._bury(seat, letter)
+                self._dead.bury(seat, letter)
         if group.losses:
             losses, group.losses = group.losses, []
             self._tell_losses(seat, losses)
+        if group.shelf.wanted:
+            self._disk.fetch(seat)
+        if group.changes != seat.noted_changes:
+            seat.noted_changes = group.changes
+            self.keeper.want(seat)
         self._report(seat, now)
 
     def _report(self, seat: Seat, now: float) -> None:
@@ -382,74 +446,19 @@ class GroupSide:
         total = sum(stop - first for first, stop, _ in losses)
         log.warning("group %s lost %d events of %s", seat.group.name, total, outlet.stream)
         for first, stop, reason in losses[:NACK_RANGES_MAX]:
-            for number in seat.group.members:
-                gone = Gone(number, outlet.stream, outlet.epoch, [(first, stop)], reason, 0)
-                self._side._post(self._members[number].link, gone)
-
-    def _dead_outlet(self, name: str, origin: Outlet) -> Outlet:
-        """The stream `dead.<group>`; one more where payloads are encoded in another way."""
-        codec = origin.codec
-        found = self._dead_outlets.get((name, codec.name))
-        if found is None:
-            others = any(group == name for group, _ in self._dead_outlets)
-            label = f"{DEAD_PREFIX}{name}" + (f"+{codec.name}" if others else "")
-            stream = f"{self._side._config.name}/{label}"
-            found = self._side._outlets.get(stream)
-            if found is None:
-                found = self._side._declare(
-                    Stream(
-                        f"{DEAD_PREFIX}{name}",
-                        name=label,
-                        overflow="drop_oldest",
-                        codec=codec,
-                        event_bytes_max=origin.config.event_bytes_max,
-                    )
-                )
-                self._side.announce()
-            self._dead_outlets[name, codec.name] = found
-        return found
-
-    def _bury(self, seat: Seat, letter: DeadLetter) -> None:
-        frame, index = letter.frame, letter.index
-        outlet = self._dead_outlet(seat.group.name, seat.outlet)
-        trouble = letter.trouble
-        history = {
-            "dead.stream": seat.outlet.stream,
-            "dead.epoch": seat.outlet.epoch,
-            "dead.seq": letter.seq,
-            "dead.topic": frame.topic_at(index),
-            "dead.attempts": trouble.attempt,
-            "dead.members": trouble.members,
-            "dead.reason": trouble.reason,
-            "dead.error": trouble.error,
-        }
-        key = frame.key_at(index)
-        headers = encode_headers({**frame.headers_at(index), **history})
-        try:
-            self._side.publish_sealed(
-                outlet,
-                f"{DEAD_PREFIX}{seat.group.name}",
-                frame.payload_at(index),
-                raw=frame.is_raw(index),
-                key=key,
-                headers=headers,
-            )
-        except ClosedError:  # the peer is on its way down, with all its streams
-            self._side.counters["dead_unpublished"] += 1
-        log.warning(
-            "group %s gave up %s@%d:%d after %d attempts: %s",
-            seat.group.name,
-            seat.outlet.stream,
-            seat.outlet.epoch,
-            letter.seq,
-            trouble.attempt,
-            trouble.error or trouble.reason,
-        )
+            for part in seat.group.shelf.line.split(first, stop):
+                for number in seat.group.members:
+                    ranges = [(part.first, part.stop)]
+                    gone = Gone(number, outlet.stream, part.epoch, ranges, reason, 0)
+                    self._side._post(self._members[number].link, gone)
 
     # --- time ---
 
     def on_tick(self, now: float) -> float:
         """Take back what is overdue, forget groups that nobody came back to."""
+        resolved, self._resolved = self._resolved, []
+        for link, peer, join, places in resolved:
+            self.on_join(link, peer, join, now, places)
         for member in list(self._members.values()):
             if member.lost_at is not None and now >= member.lost_at + LAST_WORDS_S:
                 self._drop(member, "connection lost", now)
@@ -465,8 +474,8 @@ class GroupSide:
                 group.on_deadline(now=now)
             self._dispatch(seat, now)
             due = min(due, group.deadline())
-            since, keep = seat.empty_since, seat.outlet.config.group_keep
-            if since is None or seat.declared or now - since <= float(keep):
+            since, keep_s = seat.empty_since, seat.keep_s
+            if since is None or seat.declared or keep_s is None or now - since <= keep_s:
                 continue
             if not self._present(seat):  # nor on its way: it would be left with a group of the past
                 self._retire(seat, now)
@@ -484,18 +493,17 @@ class GroupSide:
             for member in self._members.values()
         )
 
+    def away(self, outlet: Outlet, stop: int) -> list[Claim]:
+        """Groups that work from the log, and have members that have yet to come this far."""
+        return [
+            seat.claim
+            for seat in outlet.groups
+            if seat.claim.away and seat.group.members and seat.group.floor < stop
+        ]
+
     def rows(self) -> list[LedgerRow]:
         """A row for each group on each stream."""
-        rows = list(self._finished)
-        for seat in self._seats:
-            state = "live" if seat.group.members else "no members"
-            next_ = seat.outlet.sender.next
-            rows.append(
-                row_of(
-                    seat, next_, state, in_flight=seat.group.pending(next_) + seat.group.in_flight
-                )
-            )
-        return rows
+        return [*self._finished, *map(live_row, self._seats)]
 
     def stats(self, outlet: Outlet) -> list[dict[str, Any]]:
         """Figures of the groups of a stream, as plain data."""
@@ -506,11 +514,3 @@ class GroupSide:
         for member in self._members.values():
             member.work.close(0.2)
         self._members.clear()
-
-
-def _policy(join: Join) -> GroupPolicy:
-    return GroupPolicy(join.order, join.max_attempts, tuple(join.patterns))
-
-
-def _takes_all(policy: GroupPolicy, outlet: Outlet) -> bool:
-    return "**" in policy.patterns or outlet.config.topics in policy.patterns

@@ -13,14 +13,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec, UnknownCodec, codec_for
 from meshmsg._control import (
-    Gone,
     Join,
     Joined,
     Refusal,
@@ -34,6 +32,7 @@ from meshmsg._control import (
 from meshmsg._errors import ConfigError, PeerRefused, ProtocolError
 from meshmsg._event import Event, Loss
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
+from meshmsg._member_words import Attached, MemberOptions, Notice, Parted
 from meshmsg._source import StartAt
 from meshmsg._subframe import Work, decode_work
 from meshmsg._topics import TopicFilter
@@ -52,38 +51,6 @@ READ_MESSAGES_MAX = 64
 #: A number that is behind every event: `resume` there means to start live.
 LIVE_END = 1 << 62
 ERROR_CHARS_MAX = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class MemberOptions:
-    """What a member asks of its group."""
-
-    group: str
-    prefetch: int
-    ack_timeout_s: float
-    max_attempts: int
-    order: str
-    auto_ack: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A publisher has taken the member: connect, and expect work."""
-
-    link: Any
-    address: str
-    epochs: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Parted:
-    """The publisher does not count the member as one of its own (any more)."""
-
-    link: Any
-    reason: str
-
-
-Notice = Attached | Parted | Gone
 
 
 class Member:
@@ -124,6 +91,7 @@ class Member:
         self._type = type
         self._offered: dict[str, WorkSource] = {}
         self._by_wire: dict[int, WorkSource] = {}
+        self._older: dict[tuple[int, int], WorkSource] = {}  # by epoch, too: work that is resumed
         self._addresses: dict[int, str] = {}  # by link
         self._links: dict[int, Any] = {}
         self._ready: deque[WorkBatch | Loss] = deque()
@@ -145,6 +113,9 @@ class Member:
                 source = WorkSource(info, stream_wire_id(self._mesh, info.name), link, codec)
                 self._offered[info.name] = source
                 start = Start(info.name, "origin") if born else self.start.for_stream(info.name)
+                source.start = start
+            elif source.start is not None:
+                start = source.start  # it may be on its way: to look into a log takes a while
             else:
                 # Of a new epoch all is for the group; the old one goes on where the group is.
                 start = Start(info.name, "resume", LIVE_END, source.epoch)
@@ -288,11 +259,10 @@ class Member:
             self.losses.append(found)
             self.counters["lost"] += found.count
             return found
-        source = found.source
-        count = len(found)
-        source.delivered += count
+        books = found.source.books
+        books.delivered += len(found)
         if found.attempt != 1:
-            source.redelivered += found.came_again
+            books.redelivered += found.came_again
         # Decoded before it counts as handed over.
         iterator = iter(found.events() if as_events else ())
         self.current = found
@@ -327,10 +297,18 @@ class Member:
             self.counters["bad_messages"] += 1
             return
         source = self._by_wire.get(frame.stream)
+        if source is not None and frame.epoch < source.epoch and source.info.durable:
+            key = (frame.stream, frame.epoch)  # from the publisher's log
+            source = self._older[key] = self._older.get(key) or source.older(frame.epoch)
         if source is None or source.epoch != frame.epoch:
             self.counters["stray_work"] += 1  # of a publisher that does not count on us any more
             return
-        self._ready.append(WorkBatch(frame, work, source, self))
+        batch = WorkBatch(frame, work, source, self)
+        source.books.received += len(batch)
+        self._ready.append(batch)
+
+    def _sources(self) -> list[WorkSource]:
+        return [*self._by_wire.values(), *self._older.values()]
 
     def _read_inbox(self) -> None:
         while self.inbox:
@@ -350,19 +328,26 @@ class Member:
             source = self._offered.get(name)
             if source is not None:
                 if source.epoch != epoch:
-                    self._drop_work(source)
+                    while (data := self._inlet.recv()) is not None:
+                        self._on_message(data)  # what comes from the log later is no stray
+                    for old in [s for s in self._sources() if s.wire_id == source.wire_id]:
+                        self._drop_work(old)
+                        self._older.pop((old.wire_id, old.epoch), None)
                     # Its numbers mean other events now: what is still acknowledged of the old
                     # ones ends in the old source, and is never said.
                     source = self._offered[name] = source.renewed(epoch)
                 source.link = notice.link
-                source.joined = True
+                source.joined, source.start = True, None
                 self._by_wire[source.wire_id] = source
         known = self._addresses.get(id(notice.link))
         if known != notice.address:
+            for name in notice.epochs:
+                if name in self._offered:
+                    self._offered[name].received = 0
             try:
                 if known is not None:
                     self._inlet.disconnect(known)
-                    for source in list(self._by_wire.values()):
+                    for source in self._sources():
                         if source.link is notice.link:
                             self._let_go(source)  # the publisher sends it again
                 self._inlet.connect(notice.address)
@@ -380,11 +365,12 @@ class Member:
         if address is not None:
             self._inlet.disconnect(address)
             self.counters["parted"] += 1
-        for source in list(self._by_wire.values()):
+        for source in self._sources():
             if source.link is link:
                 self._let_go(source)
                 source.joined = False
-                del self._by_wire[source.wire_id]
+                self._by_wire.pop(source.wire_id, None)
+                self._older.pop((source.wire_id, source.epoch), None)
 
     def _let_go(self, source: WorkSource) -> None:
         """Others have its work: hand nothing more of it out, the batch in hand included."""
@@ -447,7 +433,7 @@ class Member:
             by_link: dict[int, tuple[Any, list[Settlement]]] = {}
             if closed:
                 by_link = {key: (link, []) for key, link in self._links.items()}
-            for source in list(self._by_wire.values()):
+            for source in self._sources():
                 while (settlement := settlement_of(source)) is not None:
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
@@ -456,7 +442,9 @@ class Member:
                 if source.acks:  # came meanwhile, from another thread
                     self._unsaid_since, self._unsaid = time.monotonic(), True
             for link, said in by_link.values():
-                self._post(link, Settle(self.sub, said, closed))
+                # What was sent and is not among it comes to nobody: it was never opened.
+                came = {s.info.name: s.received for s in self.sources() if s.link is link}
+                self._post(link, Settle(self.sub, said, closed, came if closed else {}))
 
     # --- figures ---
 

@@ -36,7 +36,7 @@ from meshmsg._values import addresses, several
 from meshmsg.recovery.ledger import Ledger
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
-WAITED_FOR = ("block", "buffer")
+WAITED_FOR = ("block", "buffer", "spill")
 #: group, prefetch, ack_timeout, max_attempts, order, auto_ack
 GroupArguments = tuple[str | None, int, float | str, int, str, bool]
 GROUP_DEFAULTS = (64, 30.0, 5, "key", False)
@@ -221,7 +221,8 @@ class PeerBase:
             self._finalizer.detach()
         with contextlib.suppress(LogError, WaitTimeout):  # what matters of it, closing finds too
             node.publisher.durable.flush(max(0.0, deadline - time.monotonic()))
-        behind = node.publisher.flush(max(0.0, deadline - time.monotonic()), words=OVERFLOW_WORDS)
+        left = max(0.0, deadline - time.monotonic())
+        behind = node.publisher.flush(left, words=OVERFLOW_WORDS, closing=True)
         if behind:
             names = ", ".join(sorted({claim.label for claim in behind}))
             warnings.warn(
@@ -330,8 +331,8 @@ class Peer(PeerBase):
         """Wait until all that was published is handed over.  Raises `WaitTimeout`.
 
         Sent, for every stream; and received by every subscriber, for streams that wait for them
-        (`block`, `buffer`).  Of durable streams, on the disk as well, unless `fsync` is `never`;
-        raises `LogError` where that fails.
+        (`block`, `buffer`, `spill`).  Of durable streams, on the disk as well, unless `fsync` is
+        `never`; raises `LogError` where that fails.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         publisher = self._open_node().publisher

@@ -63,13 +63,17 @@ from meshmsg._group_books import Seat
 from meshmsg._group_publisher import GroupSide
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
+from meshmsg._publisher_books import claim_row, stream_stats, subscribers_of
 from meshmsg._replay import Chapter
+from meshmsg._spill import SpillPlace
 from meshmsg._together import Together
 from meshmsg._topics import TopicFilter, check_topic
 from meshmsg.recovery.flow_control import Claim
-from meshmsg.recovery.ledger import LedgerRow, row_from_positions
+from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
+from meshmsg.recovery.spill_log import SpillLog
 from meshmsg.transports.fanout import FanoutServer
 from meshmsg.transports.multicast import Inlet
 
@@ -115,6 +119,7 @@ class Outlet(OpenFrame):
         "packets",
         "seen",
         "sender",
+        "spill",
         "together",
     )
 
@@ -126,6 +131,7 @@ class Outlet(OpenFrame):
         epoch: int,
         tuning: Tuning,
         log: LogWriter | None = None,
+        spill: SpillLog | None = None,
     ) -> None:
         super().__init__()
         frame_bytes = tuning.frame_bytes
@@ -143,6 +149,7 @@ class Outlet(OpenFrame):
         self.epoch = epoch
         self.codec: Codec = codec_for(config.codec)
         self.log = log  #: of a durable stream
+        self.spill = spill  #: of one that spills, unless the log is its spill
         self.sender = StreamSender(
             stream,
             wire_id,
@@ -151,6 +158,7 @@ class Outlet(OpenFrame):
             builder=self,
             log=log,
             holds=log is not None and config.fsync == "always",
+            spill=spill,
         )
         self.event_bytes_max = int(config.event_bytes_max)
         self.size_max = frame_bytes
@@ -187,6 +195,19 @@ class Outlet(OpenFrame):
             multicast=None if self.packets is None else self.packets.info,
             durable=self.log is not None,
         )
+
+    @property
+    def disk(self) -> LogFolder:
+        """Where events are that memory does not have."""
+        store = self.log or self.spill
+        assert store is not None
+        return store.folder
+
+    def reaches_back(self, start: Start) -> bool:
+        """Whether only the log knows where a subscription starts."""
+        if self.log is None or start.kind in ("live", "origin"):
+            return False
+        return start.kind != "resume" or start.epoch != self.epoch
 
     def is_shut(self) -> bool:
         """Whether publishing has to wait: for subscribers, or for packets to leave."""
@@ -246,6 +267,7 @@ class PublisherSide:
         self.announce: Callable[[], None] = lambda: None
         self.counters: Counter[str] = Counter()
         self.durable = DurableSide(self, config.name)
+        self._spills = SpillPlace(config)
         self.groups = GroupSide(self)
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
@@ -262,7 +284,8 @@ class PublisherSide:
         if stream.durability == "log":
             writer = self.durable.open_log(stream, name, epoch)
             epoch = writer.epoch
-        outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer)
+        spill = self._spills.spill_of(stream, name, epoch)
+        outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer, spill)
         if outlet.sender.holds:
             outlet.together = Together(self, outlet)
         if stream.transport is not None:
@@ -653,10 +676,13 @@ class PublisherSide:
         known += self.groups.takers(outlet, topic)
         return known + (outlet.packets.strangers(self._subs) if outlet.packets is not None else 0)
 
-    def flush(self, timeout: float | None, *, words: Sequence[str]) -> list[Claim]:
+    def flush(
+        self, timeout: float | None, *, words: Sequence[str], closing: bool = False
+    ) -> list[Claim]:
         """Send what is open and wait until all subscribers have it; returns those who have not.
 
-        Streams whose overflow word is not in `words` are sent, but not waited for.
+        Streams whose overflow word is not in `words` are sent, but not waited for; when `closing`,
+        nor are groups that go on with their work at the next start.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
@@ -666,7 +692,12 @@ class PublisherSide:
                 if outlet.config.overflow in words:
                     targets.append((outlet, outlet.sender.sealed))
             while True:
-                behind = [c for outlet, stop in targets for c in outlet.sender.flow.behind(stop)]
+                behind = [
+                    claim
+                    for outlet, stop in targets
+                    for claim in (*outlet.sender.flow.behind(stop), *self.groups.away(outlet, stop))
+                    if not (closing and claim.sub < 0 and outlet.log is not None)
+                ]
                 busy = any(o.packets is not None and o.packets.is_busy() for o, _ in targets)
                 left = None if deadline is None else deadline - time.monotonic()
                 idle = not behind and not busy
@@ -907,6 +938,8 @@ class PublisherSide:
                 sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
             )
         if answer.in_log:
+            if answer.stored:
+                message = msgspec.structs.replace(message, ranges=answer.stored)
             self.durable.answer(link, outlet, message)
         else:
             self.answer_nack(link, message, answer.frames, answer.gone)
@@ -991,7 +1024,7 @@ class PublisherSide:
             if outlet.packets is not None:
                 outlet.packets.sender.release(sub)
             if claim is not None and claim.reported:
-                self._finished.append(_row(outlet, claim, claim.consumed, state))
+                self._finished.append(claim_row(outlet, claim, claim.consumed, state))
             self._open_gate(outlet)
         self._changed.notify_all()
 
@@ -1041,9 +1074,9 @@ class PublisherSide:
         with self._lock:
             rows = [*self._finished, *self.groups.rows()]
             for outlet in self._outlets.values():
-                for claim in _subscribers(outlet):
+                for claim in subscribers_of(outlet):
                     state = "evicted" if claim.evicted else "live" if claim.attached else "detached"
-                    rows.append(_row(outlet, claim, outlet.sender.next, state))
+                    rows.append(claim_row(outlet, claim, outlet.sender.next, state))
             return rows
 
     def stats(self) -> dict[str, Any]:
@@ -1051,7 +1084,7 @@ class PublisherSide:
         now = time.monotonic()
         with self._lock:
             return {
-                outlet.config.label: _stream_stats(outlet, now, self.groups.stats(outlet))
+                outlet.config.label: stream_stats(outlet, now, self.groups.stats(outlet))
                 for outlet in self._outlets.values()
             }
 
@@ -1125,7 +1158,12 @@ class PublisherSide:
             self.groups.close()
         if fanout is not None:
             fanout.close(linger_s)
+        self.groups.keeper.close()
         self.durable.close()
+        for outlet in self._outlets.values():
+            if outlet.spill is not None:
+                outlet.spill.close()
+        self._spills.close()
 
 
 class _Run:
@@ -1210,68 +1248,3 @@ def _check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | 
         return encode_headers(headers)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError("headers", f"cannot be encoded: {error}") from None
-
-
-def _row(outlet: Outlet, claim: Claim, stop: int, state: str) -> LedgerRow:
-    return row_from_positions(
-        outlet.stream,
-        outlet.epoch,
-        claim.label,
-        start=claim.start,
-        stop=stop,
-        consumed=claim.consumed,
-        delivered=claim.delivered,
-        filtered=claim.filtered,
-        lost=claim.lost,
-        state=state,
-    )
-
-
-def _subscribers(outlet: Outlet) -> list[Claim]:
-    """The claims of subscriptions; those of work groups have negative numbers."""
-    return [claim for claim in outlet.sender.flow.claims.values() if claim.sub >= 0]
-
-
-def _stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> dict[str, Any]:
-    sender = outlet.sender
-    blockers = {claim.sub for claim in sender.flow.blockers()} if outlet.gated else set()
-    return {
-        "stream": outlet.stream,
-        "epoch": outlet.epoch,
-        "overflow": outlet.config.overflow,
-        "published": sender.next - sender.origin,
-        "frames": sender.frames,
-        "bytes": sender.published_bytes,
-        "first_available": sender.first_available,
-        "next": sender.next,
-        "buffer_bytes": sender.buffer.bytes,
-        "dropped": sender.buffer.discarded_claimed,
-        "blocked": outlet.gated,
-        "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
-        **({} if outlet.packets is None else {"multicast": outlet.packets.stats()}),
-        **({} if outlet.log is None else {"log": outlet.log.stats()}),
-        "subscribers": [
-            _claim_stats(c, sender.next, c.sub in blockers, now) for c in _subscribers(outlet)
-        ],
-        "groups": groups,
-    }
-
-
-def _claim_stats(claim: Claim, stop: int, blocking: bool, now: float) -> dict[str, Any]:
-    return {
-        "name": claim.label,
-        "behind": stop - claim.consumed,
-        "received": claim.received,
-        "consumed": claim.consumed,
-        "delivered": claim.delivered,
-        "filtered": claim.filtered,
-        "lost": dict(claim.lost),
-        "repaired_frames": claim.repaired,
-        "dropped": claim.gone,
-        "blocking": blocking,
-        "blocked_s": 0.0 if claim.blocked_since is None else round(now - claim.blocked_since, 3),
-        "evicted": claim.evicted,
-        "evictions": claim.evictions,
-        "attached": claim.attached,
-        "silent_s": round(now - claim.progress_at, 3),
-    }

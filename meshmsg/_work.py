@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
-from meshmsg._control import ACK_RANGES_MAX, Refusal, Settlement, StreamInfo
+from meshmsg._control import ACK_RANGES_MAX, Refusal, Settlement, Start, StreamInfo
 from meshmsg._frame import Frame
 from meshmsg._subframe import Work
 
@@ -39,6 +39,7 @@ class WorkSource:
         "ack_ranges",
         "acked",
         "acks",
+        "books",
         "codec",
         "delivered",
         "epoch",
@@ -47,8 +48,10 @@ class WorkSource:
         "joined",
         "link",
         "nacks",
+        "received",
         "redelivered",
         "returned",
+        "start",
         "wire_id",
     )
 
@@ -59,7 +62,10 @@ class WorkSource:
         self.codec = codec
         self.epoch = info.epoch
         self.joined = False
+        self.start: Start | None = None  #: what was asked for, until a publisher has taken us
+        self.books = self  #: which has the figures
         self.delivered = self.redelivered = self.acked = 0
+        self.received = 0  #: events, since its publisher has taken us
         #: Not yet said: single events of attempt 1, ranges, refusals, returns.
         self.acks: list[int] = []
         self.ack_ranges: list[AckRange] = []
@@ -73,6 +79,12 @@ class WorkSource:
         new.epoch = epoch
         new.delivered, new.redelivered, new.acked = self.delivered, self.redelivered, self.acked
         return new
+
+    def older(self, epoch: int) -> WorkSource:
+        """Of the same publisher, work that an earlier start of it has left."""
+        old = WorkSource(self.info, self.wire_id, self.link, self.codec)
+        old.epoch, old.joined, old.books = epoch, True, self
+        return old
 
 
 class WorkBatch(Batch):
@@ -140,7 +152,7 @@ def settlement_of(source: WorkSource) -> Settlement | None:
     del source.acks[:count]  # the list stays: other threads may be adding to it
     if not (acks or ranges or source.nacks or source.returned):
         return None
-    source.acked += count + source.in_ranges
+    source.books.acked += count + source.in_ranges
     source.in_ranges = 0
     if acks:
         acks.sort()

@@ -1,8 +1,9 @@
 """Whom a stream waits for: the claims of its subscribers, the gate, and eviction.
 
 Subscribers report how far they are.  Under `block` and `buffer` the gate closes while one of them
-is further behind than the window; under the other words it never closes.  A subscriber that holds
-the gate shut without progress for `evict_after_s` loses its claim until it has caught up.
+is further behind than the window; under `spill` while the disk takes no more; under the other words
+it never closes.  A subscriber that holds the gate shut without progress for `evict_after_s` loses
+its claim until it has caught up.
 """
 
 from __future__ import annotations
@@ -99,18 +100,24 @@ class FlowControl:
     def is_shut(self) -> bool:
         """Whether the publisher has to wait now."""
         if self._window_bytes is None:
-            return False
+            spill = self._buffer.spill
+            return spill is not None and spill.is_full()
         return self._buffer.total_bytes - self._floor_bytes > self._window_bytes
 
     def blockers(self) -> list[Claim]:
         """The subscribers that hold the gate shut, or would."""
         window = self._window_bytes
         if window is None:
-            return []
+            if not self.is_shut():
+                return []
+            first = self._buffer.first or 0
+            return [c for c in self._waiting() if c.received < first]  # theirs is what is on disk
         return [c for c in self._waiting() if self._behind_bytes(c) > window]
 
     def on_deadline(self, *, now: float) -> list[Claim]:
         """Mark who blocks since when; returns those evicted now."""
+        if self._buffer.spill is not None:
+            self._buffer.trim()  # there may be space again
         blocking = {claim.sub for claim in self.blockers()}
         limit = self._evict_after_s
         evicted = []
@@ -138,6 +145,12 @@ class FlowControl:
         claim.away = True
         self._settle(now)
 
+    def take_back(self, claim: Claim, *, now: float) -> None:
+        """Wait for it from now on, if it has caught up."""
+        if claim.away and self._has_caught_up(claim):
+            claim.away = False
+            self._settle(now)
+
     def _waiting(self) -> list[Claim]:
         return [c for c in self.claims.values() if not (c.evicted or c.away)]
 
@@ -146,6 +159,8 @@ class FlowControl:
         first = self._buffer.first
         if first is not None and claim.consumed < first:
             return False
+        if self._buffer.spill is not None:
+            return True
         return self._behind_bytes(claim) <= (self._window_bytes or 0)
 
     def _behind_bytes(self, claim: Claim) -> int:

@@ -22,15 +22,21 @@ PIECE_SHARE = 4
 class Lease:
     """Events that were sent to a member at once."""
 
-    __slots__ = ("attempts", "mark", "sent_at", "seqs", "started_at")
+    __slots__ = ("attempts", "before", "mark", "sent_at", "seqs", "started_at")
 
     def __init__(
-        self, seqs: range | Sequence[int], attempts: Sequence[int], sent_at: float, mark: int
+        self,
+        seqs: range | Sequence[int],
+        attempts: Sequence[int],
+        sent_at: float,
+        mark: int,
+        before: int,
     ) -> None:
         self.seqs = seqs  #: rising; a range if all are in a row and of attempt 1
         self.attempts = attempts  #: of each, for others than ranges
         self.sent_at = sent_at
         self.mark = mark  #: events that the member had settled by then
+        self.before = before  #: events that were sent to it before
         self.started_at: float | None = None  #: since when it is known to have been begun
 
 
@@ -64,13 +70,21 @@ class GroupMember:
         """Events that it may get."""
         return self.prefetch - self.first_time.count - len(self.again)
 
+    def is_better(self, best: GroupMember, avoid: int) -> bool:
+        """Whether to give an event to it rather than to another one; to `avoid` only if need be."""
+        if (self.number == avoid) != (best.number == avoid):
+            return best.number == avoid
+        if self.free != best.free:
+            return self.free > best.free
+        return self.served_at < best.served_at
+
     def lend(
         self, seqs: range | Sequence[int], attempts: Sequence[int] = (), *, now: float
     ) -> None:
         """These are sent to it now (`first_time` and `again` know them already)."""
-        self.delivered += len(seqs)
         self.served_at = now
-        self._leases.append(Lease(seqs, attempts, now, self.settled))
+        self._leases.append(Lease(seqs, attempts, now, self.settled, self.delivered))
+        self.delivered += len(seqs)
         if len(self._leases) > self.prefetch + LEASES_SLACK:
             self._leases = deque(lease for lease in self._leases if self._held(lease))
 
@@ -130,6 +144,13 @@ class GroupMember:
             seq
             for seq, attempt in zip(seqs, lease.attempts, strict=True)
             if (self.again.get(seq) == attempt if attempt > 1 else seq in self.first_time)
+        ]
+
+    def unreceived(self, received: int) -> list[tuple[int, int, int]]:
+        """What was sent after so many events, and it holds since: ranges with their attempts."""
+        leases = [lease for lease in self._leases if lease.before >= received]
+        return [
+            (seq, seq + 1, self.again.get(seq, 1)) for lease in leases for seq in self._held(lease)
         ]
 
     def holdings(self) -> Iterable[tuple[int, int]]:

@@ -43,11 +43,12 @@ class Trouble:
 class DeadLetter:
     """An event that failed too often."""
 
-    seq: int
     frame: Frame
+    index: int
+    """Its place in the frame."""
     trouble: Trouble
 
     @property
-    def index(self) -> int:
-        """Its place in the frame."""
-        return self.seq - self.frame.first
+    def seq(self) -> int:
+        """Its number in the frame's epoch."""
+        return self.frame.first + self.index

@@ -1,4 +1,4 @@
-"""Events of the retransmit buffer as parcels for members: whole frames, or parts of them."""
+"""Events of a shelf's frames as parcels for members: whole frames, or parts of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from meshmsg._frame import Frame
 from meshmsg._subframe import WHOLE_SHARE, Work, cut, parts_of
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.work_line import Shelf
 
 FRAMES_CACHED = 16
 
@@ -15,18 +15,18 @@ FRAMES_CACHED = 16
 class Parcels:
     """Packs events; frames that were read are kept for a while."""
 
-    def __init__(self, buffer: RetransmitBuffer) -> None:
-        self._buffer = buffer
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
         self._frames: OrderedDict[int, Frame] = OrderedDict()
 
-    def frame(self, seq: int) -> Frame | None:
-        """The frame that has an event; `None` if it is gone."""
-        for first, _, data in self._buffer.held(seq, seq + 1):
-            return self.parsed(first, data)
+    def frame(self, seq: int) -> tuple[int, Frame] | None:
+        """Where the frame that has an event begins, and that; `None` if it is not at hand."""
+        for first, _, data in self._shelf.held(seq, seq + 1):
+            return first, self.parsed(first, data)
         return None
 
     def parsed(self, first: int, data: bytes) -> Frame:
-        """A frame of the buffer, read."""
+        """The frame that begins there, read."""
         frame = self._frames.get(first)
         if frame is None:
             frame = self._frames[first] = Frame(data)
@@ -45,17 +45,17 @@ class Parcels:
         """Any rising events that are there, with the attempts in `again`, others with 1."""
         at = 0
         while at < len(seqs):
-            frame = self.frame(seqs[at])
-            assert frame is not None, "it was there when it was assigned"
+            found = self.frame(seqs[at])
+            assert found is not None, "it was there when it was assigned"
+            base, frame = found
             to = at
-            while to < len(seqs) and seqs[to] < frame.stop:
+            while to < len(seqs) and seqs[to] < base + frame.count:
                 to += 1
-            yield from _of_frame(frame, seqs[at:to], again)
+            yield from _of_frame(frame, base, seqs[at:to], again)
             at = to
 
 
-def _of_frame(frame: Frame, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
-    base = frame.first
+def _of_frame(frame: Frame, base: int, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
     if len(seqs) >= frame.count * WHOLE_SHARE:
         yield _work(frame.data, base, seqs, again)
         return

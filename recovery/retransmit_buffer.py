@@ -6,12 +6,16 @@ that keeps what came first: there the oldest stay and the newest are refused.
 
 With `hold` (the `block` and `buffer` policies) nothing that somebody has yet to take falls out at
 all.  The bound is then the gate's business: it lets at most one more frame in past the window.
+
+With a `spill` what falls out while somebody has yet to take it goes there first.  While the spill
+does not take it, it stays.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import Protocol
 
 from meshmsg.recovery.ranges import RangeSet
 
@@ -19,6 +23,21 @@ Range = tuple[int, int]
 #: Frames in one answer, however small: more than a control queue takes would be lost on the way.
 ANSWER_FRAMES_MAX = 1000
 Data = bytes  # below, `bytes` is how many a buffer holds
+
+
+class Spill(Protocol):
+    """Another place for what somebody has yet to take."""
+
+    stored: RangeSet
+
+    def take(self, first: int, stop: int, frame: Data) -> bool:
+        """Keep a frame; `False` if that is not possible now."""
+
+    def release(self, floor: int | None) -> None:
+        """Events before this number are not wanted any more; `None`: no events are."""
+
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
 
 
 class _Frames:
@@ -44,6 +63,10 @@ class _Frames:
     @property
     def first_stop(self) -> int:
         return self._stops[self._head]
+
+    def peek(self) -> tuple[int, int, Data]:
+        head = self._head
+        return self._firsts[head], self._stops[head], self._data[head] or b""
 
     def append(self, first: int, stop: int, data: Data, end: int) -> None:
         self.bytes += len(data)
@@ -95,15 +118,22 @@ class RetransmitBuffer:
         "discarded_claimed",
         "hold",
         "ring_bytes_max",
+        "spill",
         "total_bytes",
     )
 
     def __init__(
-        self, ring_bytes_max: int, backlog_bytes_max: int = 0, *, hold: bool = False
+        self,
+        ring_bytes_max: int,
+        backlog_bytes_max: int = 0,
+        *,
+        hold: bool = False,
+        spill: Spill | None = None,
     ) -> None:
         self.ring_bytes_max = ring_bytes_max
         self.backlog_bytes_max = backlog_bytes_max
         self.hold = hold
+        self.spill = spill
         self._ring = _Frames()
         self._backlog = _Frames()
         self._full = False  # the backlog refused a frame, and nothing was taken from it since
@@ -128,7 +158,7 @@ class RetransmitBuffer:
         """Keep a frame, and let go of the oldest that the bound has no room for."""
         self.total_bytes += len(frame)
         self._ring.append(first, stop, frame, self.total_bytes)
-        self._trim()
+        self.trim()
 
     def claim(self, seq: int | None) -> None:
         """Somebody has yet to take events from `seq` on (`None`: nobody waits for anything)."""
@@ -139,19 +169,31 @@ class RetransmitBuffer:
             self.discarded += stop - first
             self._full = False
         self._full = self._full and len(backlog) > 0
-        self._trim()
+        if self.spill is not None:
+            self.spill.release(seq)
+        self.trim()
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
+        """Let go of the oldest that the bound has no room for; again, if a spill refused them."""
         ring = self._ring
         while ring.bytes > self.ring_bytes_max and len(ring) > 1:
-            if self.hold and self._is_claimed(ring.first_stop):
-                return
-            self._let_go(*ring.pop_first())
+            spilled = False
+            if self._is_claimed(ring.first_stop):
+                if self.hold:
+                    return
+                if self.spill is not None:
+                    if not self.spill.take(*ring.peek()):
+                        return
+                    spilled = True
+            self._let_go(*ring.pop_first(), spilled=spilled)
 
     def _is_claimed(self, stop: int) -> bool:
         return self.claimed_from is not None and self.claimed_from < stop
 
-    def _let_go(self, first: int, stop: int, frame: Data, end: int) -> None:
+    def _let_go(self, first: int, stop: int, frame: Data, end: int, *, spilled: bool) -> None:
+        if spilled:
+            self.discarded += stop - first
+            return
         claimed = self._is_claimed(stop)
         fits = self._backlog.bytes + len(frame) <= self.backlog_bytes_max
         # Once one was refused, smaller ones that would fit are too: one hole, not a sieve.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from meshmsg._frame import Frame, FrameBuilder, Heartbeat, encode_frame
 from meshmsg.recovery.flow_control import Claim, FlowControl
 from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.retransmit_buffer import RetransmitBuffer, Spill
 
 Range = tuple[int, int]
 
@@ -50,7 +50,9 @@ class RepairAnswer:
     frames: list[bytes]
     gone: dict[str, list[Range]]
     in_log: bool = False
-    """Memory does not have all of it: the log has."""
+    """Memory does not have all of it: the log has, or the spill."""
+    stored: list[Range] = field(default_factory=list)
+    """What the spill has of it."""
 
 
 class DurableLog(Protocol):
@@ -77,6 +79,7 @@ class StreamSender:
         builder: FrameBuilder | None = None,
         log: DurableLog | None = None,
         holds: bool = False,
+        spill: Spill | None = None,
     ) -> None:
         self.stream = stream
         self.wire_id = wire_id
@@ -96,7 +99,7 @@ class StreamSender:
         )
         backlog = policy.buffer_bytes if policy.overflow == "drop_newest" else 0
         hold = window is not None
-        self.buffer = RetransmitBuffer(policy.buffer_bytes + slack, backlog, hold=hold)
+        self.buffer = RetransmitBuffer(policy.buffer_bytes + slack, backlog, hold=hold, spill=spill)
         self.flow = FlowControl(self.buffer, window, policy.evict_after_s)
         self._beat_due = NEVER
         self._beat_wait_s = policy.heartbeat_min_s
@@ -265,6 +268,11 @@ class StreamSender:
         frames, gone, _ = self.buffer.find(asked, stop=self.sealed, bytes_max=bytes_max)
         if gone and self.log is not None:
             return RepairAnswer([], {}, in_log=True)
+        if gone and self.buffer.spill is not None:
+            overlap = self.buffer.spill.stored.overlap
+            stored = [piece for first, stop in gone for piece in overlap(first, stop)]
+            if stored:  # the rest is asked for again
+                return RepairAnswer([], {}, in_log=True, stored=stored)
         if claim is not None:
             claim.repaired += len(frames)
             claim.gone += sum(stop - first for first, stop in gone)

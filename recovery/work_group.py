@@ -9,28 +9,33 @@ the next attempt: an acknowledgement of an earlier one is stale and refused.
 With `order="key"` at most one event of a key is in flight, and the next one follows only when it is
 settled: to the member that has the key by then.  Other keys go on meanwhile.
 
-No I/O: frames come from the buffer, `dispatch` says what to send to whom.
+Frames come from a `Shelf`: what is on disk only waits until somebody has brought it.
+
+No I/O: `dispatch` says what to send to whom, the shelf what to fetch.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from meshmsg._frame import KEYS, Frame
 from meshmsg._subframe import Work, flags_of
-from meshmsg._topics import TopicFilter
+from meshmsg.recovery.group_ledger import GroupLedger
 from meshmsg.recovery.group_member import GroupMember
 from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy, Trouble
-from meshmsg.recovery.key_order import KeyOrder
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.parcels import Parcels
 from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.topic_judge import TopicJudge
+from meshmsg.recovery.work_line import Shelf
 
 #: Events whose key is busy that are remembered, before the group waits for some of them.
 PARKED_MAX = 100_000
+#: Events that are fetched from disk to be sent again, before others are looked at.
+ABSENT_MAX = 1000
 ERROR_CHARS_MAX = 2000
 MEMBERS_NAMED_MAX = 100
 
@@ -38,7 +43,7 @@ Range = tuple[int, int]
 AckRange = tuple[int, int, int]
 
 
-class WorkGroup:
+class WorkGroup(GroupLedger):
     """Assignment, credit, order and redelivery of one group on one stream."""
 
     def __init__(
@@ -49,29 +54,19 @@ class WorkGroup:
         policy: GroupPolicy | None = None,
         *,
         takes_all: bool = False,
+        shelf: Shelf | None = None,
     ) -> None:
-        self.name = name
-        self.start = start
-        self.cursor = start  #: events from here on have not been looked at
-        self.floor = start  #: all events before are settled
-        self.members: dict[int, GroupMember] = {}
-        self.filtered = self.acked = self.dead = 0
+        super().__init__(name, start, Shelf(buffer) if shelf is None else shelf)
         self.redelivered = self.stale = self.timed_out = self.nacked = self.returned_count = 0
-        self.lost: Counter[str] = Counter()
-        self.losses: list[tuple[int, int, str]] = []  #: not yet told to the members
         self.dead_letters: list[DeadLetter] = []  #: not yet published
-        self.loss_reason = "overflow"
         self.policy = GroupPolicy()
-        self._buffer = buffer
-        self._settled = RangeSet()
         self._returned = RangeSet()
-        self._trouble: dict[int, Trouble] = {}
         self._retries: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
         self._due: deque[int] = deque()
-        self._keys = KeyOrder(self.members)
-        self._parcels = Parcels(buffer)
-        self._verdicts: dict[tuple[str, ...], str] = {}
+        self._absent: list[int] = []  # on disk; to be sent again when they are here
+        self._graves: dict[int, Trouble] = {}  # on disk; given up when they are here
+        self._parcels = Parcels(self.shelf)
         self._shipments: list[tuple[int, Work]] = []
         self._singles: dict[int, list[int]] = {}
         self.set_policy(policy or GroupPolicy(), takes_all=takes_all)
@@ -79,10 +74,9 @@ class WorkGroup:
     def set_policy(self, policy: GroupPolicy, *, takes_all: bool) -> None:
         """What its members want, as long as it has none; `takes_all` saves looking at topics."""
         self.policy = policy
-        self._filter = TopicFilter(policy.patterns)
+        self._topics = TopicJudge(policy.patterns)
         self._takes_all = takes_all
         self._keyed = policy.order == "key"
-        self._verdicts.clear()
 
     # --- members ---
 
@@ -168,6 +162,12 @@ class WorkGroup:
                     else:
                         self._returned.add(seq, seq + 1)
 
+    def give_back_after(self, number: int, received: int, *, now: float) -> None:
+        """A member leaves and has received so many events: nobody has opened the others."""
+        member = self.members.get(number)
+        if member is not None:
+            self.give_back(number, member.unreceived(received), now=now)
+
     def _release(self, member: GroupMember, first: int, stop: int, attempt: int) -> list[Range]:
         """Take what a member holds of a range under that attempt away from it."""
         if first >= stop:
@@ -217,48 +217,33 @@ class WorkGroup:
             self._bury(seq, trouble)
             return
         trouble.attempt += 1
+        self.changes += 1
         self._retries[seq] = now + delay_s
         heappush(self._heap, (now + delay_s, seq))
 
     def _bury(self, seq: int, trouble: Trouble) -> None:
-        del self._trouble[seq]
-        frame = self._parcels.frame(seq)
-        if frame is None:
+        found = self._parcels.frame(seq)
+        if found is None and self.shelf.stored(seq, seq + 1):
+            self.shelf.wanted.add(seq, seq + 1)
+            self._graves[seq] = trouble
+            return
+        self._trouble.pop(seq, None)
+        if found is None:
             self._lose(seq, seq + 1)
         else:
+            base, frame = found
             self.dead += 1
-            self.dead_letters.append(DeadLetter(seq, frame, trouble))
+            self.dead_letters.append(DeadLetter(frame, seq - base, trouble))
             self._settle(seq, seq + 1)
         self._advance()
-
-    # --- settling ---
-
-    def _settle(self, first: int, stop: int) -> None:
-        self._settled.add(first, stop)
-        if self._keys:
-            for seq in range(first, stop):
-                self._keys.settle(seq)
-
-    def _lose(self, first: int, stop: int) -> None:
-        """Nobody can have these any more."""
-        self.lost[self.loss_reason] += stop - first
-        last = self.losses[-1] if self.losses else None
-        if last is not None and last[1] == first and last[2] == self.loss_reason:
-            self.losses[-1] = (last[0], stop, last[2])
-        else:
-            self.losses.append((first, stop, self.loss_reason))
-        self._settle(first, stop)
-
-    def _advance(self) -> None:
-        settled = self._settled
-        if settled and settled.bounds[0] <= self.floor:
-            self.floor = settled.pop_first()[1]
 
     # --- assignment ---
 
     def dispatch(self, sealed: int, *, now: float) -> list[tuple[int, Work]]:
-        """What to send to whom now; events before `sealed` are in the buffer, or gone."""
+        """What to send to whom now; events before `sealed` are at hand, on disk, or gone."""
         self._ripen(now)
+        if self._absent or self._graves:
+            self._take_up()
         if self.members:
             self._send_due()
             for member in self.members.values():
@@ -268,8 +253,8 @@ class WorkGroup:
             if self.cursor < sealed:
                 self._send_fresh(sealed, now)
             self._ship_singles(now)
-        elif self.cursor < sealed:
-            self._skip_gone(sealed)
+        elif self.cursor < sealed and not self._done:
+            self._skip_gone(sealed, fetch=False)
         self._advance()
         shipments, self._shipments = self._shipments, []
         return shipments
@@ -286,8 +271,29 @@ class WorkGroup:
             else:
                 self._due.append(seq)
 
+    def _take_up(self) -> None:
+        """Go on with what was fetched from disk meanwhile; what was not is wanted still."""
+        absent, self._absent = self._absent, []
+        for seq in reversed(absent):
+            if self._is_away(seq):
+                self._absent.append(seq)
+            elif seq in self._keys:
+                self._keys.again(seq)
+            else:
+                self._due.appendleft(seq)
+        graves, self._graves = self._graves, {}
+        for seq, trouble in graves.items():
+            self._bury(seq, trouble)
+
+    def _is_away(self, seq: int) -> bool:
+        """Whether an event is on disk only, and wanted from now on."""
+        if self._parcels.frame(seq) is None and self.shelf.stored(seq, seq + 1):
+            self.shelf.wanted.add(seq, seq + 1)
+            return True
+        return False
+
     def _send_due(self) -> None:
-        while self._due:
+        while self._due and len(self._absent) < ABSENT_MAX:
             seq = self._due[0]
             member = self._freest(self._trouble[seq].last)
             if member is None:
@@ -298,13 +304,16 @@ class WorkGroup:
     def _send_waiting_keys(self, member: GroupMember) -> int:
         """Heads of keys that wait for a member, as far as it has credit; returns how many."""
         sent = 0
-        while member.waiting and member.free > 0:
+        while member.waiting and member.free > 0 and len(self._absent) < ABSENT_MAX:
             self._assign(member, self._keys.take(member))
             sent += 1
         return sent
 
     def _assign(self, member: GroupMember, seq: int) -> None:
         """One event, under the attempt that is its turn."""
+        if self._is_away(seq):
+            self._absent.append(seq)
+            return
         trouble = self._trouble.get(seq)
         if self._parcels.frame(seq) is None:
             self._trouble.pop(seq, None)
@@ -321,7 +330,7 @@ class WorkGroup:
         """The member with most credit; whoever was served longest ago where several have it."""
         best = None
         for member in self.members.values():
-            if member.free > 0 and (best is None or _prefer(member, best, avoid)):
+            if member.free > 0 and (best is None or member.is_better(best, avoid)):
                 best = member
         return best
 
@@ -333,40 +342,77 @@ class WorkGroup:
                 return
 
     def _send_fresh(self, sealed: int, now: float) -> None:
-        if not self._keyed and self._takes_all:
+        if not self._done:
+            if self._takes_all and not self._keyed and not self._restored:
+                self.cursor = self._send_range(self.cursor, sealed, now)
+            else:
+                self._send_piece(sealed, now)
+            return
+        for first, stop in self._done.missing(self.cursor, sealed):
+            self.cursor = first
+            self._send_piece(stop, now)
+            if self.cursor < stop:
+                return
+        self.cursor = sealed
+        self._done.discard_before(sealed)
+
+    def _send_piece(self, sealed: int, now: float) -> None:
+        """Events from the cursor on, none of which is settled."""
+        if not self._keyed and self._takes_all and not self._restored:
             self.cursor = self._send_range(self.cursor, sealed, now)
             return
-        for first, stop, data in self._buffer.held(self.cursor, sealed):
-            if first > self.cursor:
-                self._lose(self.cursor, first)
-                self.cursor = first
-            if self._takes_all and not flags_of(data) & KEYS:
+        for first, end, data in self.shelf.held(self.cursor, sealed):
+            stop = min(end, sealed)
+            if not self._pass_hole(first):
+                return
+            again = bool(self._restored) and self._has_restored(self.cursor, stop)
+            if self._takes_all and not again and not flags_of(data) & KEYS:
                 at = self.cursor
                 self.cursor = self._send_range(at, stop, now, pending=sealed - at)
                 if self.cursor < stop:
                     return
                 continue
             frame = self._parcels.parsed(first, data)
-            verdict = self._judge(frame.topics)
+            verdict = self._topics.judge(frame.topics)
             at = self.cursor
             if verdict == "none":
                 self.filtered += stop - at
                 self._settle(at, stop)
                 self.cursor = stop
-            elif verdict == "all" and (not self._keyed or frame.key_column is None):
+            elif verdict == "all" and not again and (not self._keyed or frame.key_column is None):
                 self.cursor = self._send_range(at, stop, now, pending=sealed - at)
             else:
-                self.cursor = self._scan(frame, at, stop)
+                self.cursor = self._scan(frame, first, at, stop)
             if self.cursor < stop:
                 return
         self._skip_gone(sealed)
 
-    def _skip_gone(self, sealed: int) -> None:
+    def _skip_gone(self, sealed: int, *, fetch: bool = True) -> None:
         """What has fallen out of the buffer before anybody could have it."""
-        first = next(iter(self._buffer.held(self.cursor, sealed)), (sealed,))[0]
-        if first > self.cursor:
-            self._lose(self.cursor, first)
-            self.cursor = first
+        first = next(iter(self.shelf.held(self.cursor, sealed)), (sealed,))[0]
+        self._pass_hole(min(first, sealed), fetch=fetch)
+
+    def _pass_hole(self, stop: int, *, fetch: bool = True) -> bool:
+        """Move the cursor over what is gone up to `stop`; `False` if some of it is on disk."""
+        while self.cursor < stop:
+            at = self._hole(self.cursor, stop, fetch=fetch)
+            if at == self.cursor:
+                return False
+            self.cursor = at
+        return True
+
+    def _hole(self, first: int, stop: int, *, fetch: bool = True) -> int:
+        """Events that are not at hand: wait for them, or lose them; returns where to go on."""
+        stored = self.shelf.stored(first, stop)
+        at = stored[0][0] if stored else stop
+        if at > first:
+            self._lose(first, at)
+        elif fetch:
+            self.shelf.wanted.add(first, stored[0][1])
+        return at
+
+    def _has_restored(self, first: int, stop: int) -> bool:
+        return any(first <= seq < stop for seq in self._restored)
 
     def _send_range(self, first: int, stop: int, now: float, pending: int = 0) -> int:
         """Deal events in a row, a share to each member that has credit; returns where it ended."""
@@ -380,10 +426,12 @@ class WorkGroup:
             # Work in slivers costs each side as much as work in good pieces: wait for more credit.
             if member is None or member.free < min(member.piece, pending):
                 return first
-            start, end, data = next(iter(self._buffer.held(first, stop)), (stop, stop, b""))
+            start, end, data = next(iter(self.shelf.held(first, stop)), (stop, stop, b""))
             if start > first:
-                self._lose(first, min(start, stop))
-                first = min(start, stop)
+                at = self._hole(first, min(start, stop))
+                if at == first:
+                    return first
+                first = at
                 continue
             size = min(member.free, share, end - first, stop - first)
             member.first_time.add(first, first + size)
@@ -394,28 +442,19 @@ class WorkGroup:
             pending -= size
         return first
 
-    def _judge(self, topics: tuple[str, ...]) -> str:
-        """Whether the group takes `all`, `none` or `some` of a frame's topics."""
-        verdict = self._verdicts.get(topics)
-        if verdict is None:
-            chosen = {self._filter.matches(topic) for topic in topics}
-            verdict = "some" if len(chosen) > 1 else "all" if chosen.pop() else "none"
-            if len(self._verdicts) > 10_000:
-                self._verdicts.clear()
-            self._verdicts[topics] = verdict
-        return verdict
-
-    def _scan(self, frame: Frame, first: int, stop: int) -> int:
+    def _scan(self, frame: Frame, base: int, first: int, stop: int) -> int:
         """Deal a frame's events one by one; returns where it ended."""
-        matches, base = self._filter.matches, frame.first
+        matches = self._topics.matches
         free = sum(max(0, member.free) for member in self.members.values())
         for seq in range(first, stop):
             if not matches(frame.topic_at(seq - base)):
                 self.filtered += 1
+                self._forget(seq)
                 self._settle(seq, seq + 1)
                 continue
             if free <= 0 or self._keys.parked >= PARKED_MAX:
                 return seq
+            self._restored.discard(seq)
             name = frame.key_at(seq - base) if self._keyed else None
             if name is None:
                 member = self._freest()
@@ -449,21 +488,16 @@ class WorkGroup:
     @property
     def waiting(self) -> int:
         """Events that were looked at, and that no member holds."""
-        retries = len(self._retries) + len(self._due)
+        retries = len(self._retries) + len(self._due) + len(self._absent) + len(self._graves)
         return self._returned.count + retries + self._keys.parked + self._keys.waiting
 
     def pending(self, next: int) -> int:
         """Events that are neither settled nor held by a member; `next` is the stream's."""
-        return self.waiting + next - self.cursor
+        ahead = next - self.cursor
+        if self._done:
+            ahead -= sum(stop - first for first, stop in self._done.overlap(self.cursor, next))
+        return self.waiting + ahead
 
     def retire(self, next: int, reason: str) -> None:
         """The group is given up: what is not settled is lost."""
         self.lost[reason] += self.pending(next) + self.in_flight
-
-
-def _prefer(member: GroupMember, best: GroupMember, avoid: int) -> bool:
-    if (member.number == avoid) != (best.number == avoid):
-        return best.number == avoid
-    if member.free != best.free:
-        return member.free > best.free
-    return member.served_at < best.served_at

@@ -113,7 +113,7 @@ def test_a_word_that_is_nearly_right_is_suggested() -> None:
         one_of("overflow", "drop-oldest", OVERFLOW_WORDS)
     with pytest.raises(ConfigError, match=r"\(did you mean 'drop_oldest'\?\)"):
         one_of("overflow", "drop-oldest", OVERFLOW_WORDS)
-    with pytest.raises(ConfigError, match=r"overflow: 7 is not one of .*newest$"):
+    with pytest.raises(ConfigError, match=r"overflow: 7 is not one of .*spill$"):
         one_of("overflow", 7, OVERFLOW_WORDS)
 
 
@@ -368,6 +368,7 @@ segment_bytes = "1MiB"
 codec = "json"
 buffer_bytes = "1MiB"
 window_bytes = 65536
+spill_bytes = "2MiB"
 evict_after = "30s"
 event_bytes_max = "1MB"
 transport = "239.255.7.7:30001"
@@ -400,6 +401,7 @@ def test_mesh_toml_has_the_same_keys_as_the_classes(tmp_path: Path) -> None:
         codec="json",
         buffer_bytes="1MiB",
         window_bytes=65536,
+        spill_bytes="2MiB",
         evict_after="30s",
         event_bytes_max="1MB",
         transport=Multicast("239.255.7.7:30001"),

@@ -162,7 +162,7 @@ def pub(
             envvar="MESHMSG_OVERFLOW",
             rich_help_panel="The mesh",
             show_default=False,
-            help="When a subscriber is too slow: block, buffer, drop_oldest or drop_newest. "
+            help="When a subscriber is too slow: block, buffer, drop_oldest, drop_newest or spill. "
             "'buffer' if not given.",
         ),
     ] = None,

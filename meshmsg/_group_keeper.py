@@ -1,0 +1,166 @@
+"""What work groups have done, on disk: saved by a thread of its own, many acknowledgements at once.
+
+Belongs here: when a group of a durable stream is saved, and what is read at the next start.  Does
+not belong here: the file (`group_store`), and what a group does with it (`work_group`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from meshmsg._errors import LogError
+from meshmsg._group_books import Seat
+from meshmsg.recovery.group_resume import line_of, record_of
+from meshmsg.recovery.group_store import GroupRecord, GroupStore
+from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.work_line import Line
+
+if TYPE_CHECKING:
+    from meshmsg._publisher import Outlet
+
+log = logging.getLogger("meshmsg.peer")
+
+#: The first is saved at once; those that follow wait about this long for company ...
+SAVE_S = 0.02
+#: ... or, where a save takes long, for so many times as long: saving stays a small part of it all.
+SAVE_TIMES = 4
+#: How often the cursor that holds retention follows.
+HOLD_S = 1.0
+RETRY_S = 1.0
+
+
+class GroupKeeper:
+    """Saves the groups of one peer's durable streams."""
+
+    def __init__(self, name: str, lock: threading.RLock, counters: Counter[str]) -> None:
+        self._lock = lock  # the publishing side's
+        self._counters = counters
+        self._disk = threading.Lock()  # one at a time writes
+        self._wanted = threading.Event()
+        self._stopping = threading.Event()
+        self._dirty: dict[int, Seat] = {}
+        self._stores: dict[str, GroupStore] = {}
+        self._held_at: dict[int, float] = {}
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name=f"{name} groups", daemon=True)
+
+    # --- with the publishing side's lock held ---
+
+    def load(self, outlet: Outlet) -> list[tuple[GroupRecord, Line]]:
+        """The groups that an earlier start has left, and the line that each goes on with."""
+        if outlet.log is None:
+            return []
+        store = self._store(outlet)
+        records = store.load()
+        for problem in store.problems:
+            self._counters["groups_damaged"] += 1
+            log.error("%s", problem)
+        if not records:
+            return []
+        with LogReader(outlet.log.folder) as reader:
+            epochs = reader.journal.epochs
+        origin = outlet.sender.origin
+        return [(record, line_of(record, epochs, outlet.epoch, origin)) for record in records]
+
+    def _store(self, outlet: Outlet) -> GroupStore:
+        assert outlet.log is not None
+        store = self._stores.get(outlet.stream)
+        if store is None:
+            store = self._stores[outlet.stream] = GroupStore(outlet.log.folder, outlet.stream)
+        return store
+
+    def want(self, seat: Seat) -> None:
+        """Something of a group has changed: have it saved soon."""
+        if not seat.kept:
+            return
+        if id(seat) not in self._dirty:
+            self._dirty[id(seat)] = seat
+            if not self._wanted.is_set():
+                if not self._thread.is_alive() and not self._stopping.is_set():
+                    self._thread.start()
+                self._wanted.set()
+
+    def save_now(self, seat: Seat) -> None:
+        """A group is there from now on: what happens next is for it, whatever happens to us."""
+        if seat.kept:
+            self._dirty[id(seat)] = seat
+            self._save()
+
+    def forget(self, seat: Seat) -> None:
+        """A group was given up."""
+        if not seat.kept:
+            return
+        seat.kept = False
+        self._dirty.pop(id(seat), None)
+        self._held_at.pop(id(seat), None)
+        with self._disk:  # whoever has it does not wait for the publishing side's lock
+            try:
+                self._store(seat.outlet).remove(seat.group.name)
+            except LogError as error:
+                self._fail(error)
+
+    # --- on the thread ---
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._stopping.is_set():
+                return
+            began = time.monotonic()
+            self._wanted.clear()
+            good = self._save()
+            spent = time.monotonic() - began
+            if self._stopping.wait(max(SAVE_S, SAVE_TIMES * spent) if good else RETRY_S):
+                return
+
+    def _save(self) -> bool:
+        """Save what has changed; returns whether all of it was."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, {}
+            records = []
+            for seat in dirty.values():
+                seat.save_number += 1
+                records.append((seat, seat.save_number, record_of(seat.group)))
+        try:
+            with self._disk:
+                for seat, number, record in records:
+                    # Given up meanwhile, or saved as it was later by somebody else.
+                    if seat.kept and number > seat.saved_number:
+                        seat.saved_number = number
+                        self._save_one(seat, record)
+        except LogError as error:
+            self._fail(error)
+            with self._lock:
+                self._dirty.update({id(seat): seat for seat in dirty.values() if seat.kept})
+            self._wanted.set()
+            return False
+        self._failing = False
+        return True
+
+    def _save_one(self, seat: Seat, record: GroupRecord) -> None:
+        store = self._store(seat.outlet)
+        now = time.monotonic()
+        if now - self._held_at.get(id(seat), -HOLD_S) >= HOLD_S or self._stopping.is_set():
+            self._held_at[id(seat)] = now
+            store.hold(record.name, record.floor, time.time_ns())
+        store.save(record)
+        self._counters["groups_saved"] += 1
+
+    def _fail(self, error: LogError) -> None:
+        self._counters["group_save_failures"] += 1
+        if not self._failing:
+            log.error("%s: until it can be, a restart brings work again that was done", error)
+        self._failing = True
+
+    def close(self) -> None:
+        """Save what is left, and end the thread; without the publishing side's lock."""
+        self._stopping.set()
+        self._wanted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._dirty:
+            self._save()

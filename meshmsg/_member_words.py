@@ -1,0 +1,40 @@
+"""What a member of a work group asks for, and what it is told by the control channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meshmsg._control import Gone
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    """What a member asks of its group."""
+
+    group: str
+    prefetch: int
+    ack_timeout_s: float
+    max_attempts: int
+    order: str
+    auto_ack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A publisher has taken the member: connect, and expect work."""
+
+    link: Any
+    address: str
+    epochs: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The publisher does not count the member as one of its own (any more)."""
+
+    link: Any
+    reason: str
+
+
+Notice = Attached | Parted | Gone

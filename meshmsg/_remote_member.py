@@ -1,0 +1,26 @@
+"""A member of a work group in another peer, as a publisher knows it."""
+
+from __future__ import annotations
+
+from meshmsg._control import Join
+from meshmsg._group_books import Seat
+from meshmsg._topics import TopicFilter
+from meshmsg.transports.workqueue import WorkOutlet
+
+
+class RemoteMember:
+    """A member of a group in another peer, as the publisher knows it."""
+
+    def __init__(self, join: Join, link: bytes, peer: str, work: WorkOutlet, now: float) -> None:
+        self.sub = join.sub
+        self.group = join.group
+        self.link = link
+        self.peer = peer
+        self.label = f"{peer}/{join.name or '-'}#{join.sub & 0xFFFFFF:06x}"
+        self.filter = TopicFilter(join.patterns)
+        self.prefetch = join.prefetch
+        self.ack_timeout_s = join.ack_timeout_s
+        self.work = work
+        self.seats: dict[str, Seat] = {}
+        self.joined_at = now
+        self.lost_at: float | None = None

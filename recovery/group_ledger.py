@@ -1,0 +1,91 @@
+"""What of a work group's events is settled: its floor, what lies beyond it, and what is lost.
+
+The half of a group that outlives its publisher: `state` is what a restart needs, `restore` goes on
+with it.  Who has an event, and who gets it, is `work_group`'s business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.group_policy import Trouble
+from meshmsg.recovery.key_order import KeyOrder
+from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.work_line import Shelf
+
+Range = tuple[int, int]
+
+
+class GroupLedger:
+    """The books of one group on one stream."""
+
+    def __init__(self, name: str, start: int, shelf: Shelf) -> None:
+        self.name = name
+        self.start = start
+        self.cursor = start  #: events from here on have not been looked at
+        self.floor = start  #: all events before are settled
+        self.members: dict[int, GroupMember] = {}
+        self.filtered = self.acked = self.dead = 0
+        self.lost: Counter[str] = Counter()
+        self.losses: list[tuple[int, int, str]] = []  #: not yet told to the members
+        self.changes = 0  #: grows with whatever `state` tells
+        self.loss_reason = "overflow"
+        self.shelf = shelf
+        self._settled = RangeSet()
+        self._trouble: dict[int, Trouble] = {}
+        self._done = RangeSet()  # settled before a restart, and not passed by the cursor yet
+        self._restored: set[int] = set()  # tried before a restart, and not passed yet either
+        self._keys = KeyOrder(self.members)
+
+    # --- across restarts ---
+
+    def restore(self, settled: Iterable[Range], attempts: Mapping[int, int]) -> None:
+        """Before anybody has come: what was settled by an earlier start, and tried by it."""
+        for first, stop in settled:
+            self._settled.add(max(first, self.start), max(stop, self.start))
+        self._done = self._settled.copy()
+        self.acked = self._settled.count  # they were, or else filtered or given up
+        self._advance()
+        self.cursor = max(self.cursor, self.floor)
+        for seq, attempt in attempts.items():
+            if seq >= self.cursor and seq not in self._done:
+                self._trouble[seq] = Trouble(attempt, reason="restart")
+                self._restored.add(seq)
+
+    def state(self) -> tuple[int, list[Range], dict[int, int]]:
+        """For `restore`: the floor, what is settled beyond it, and attempts that are not 1."""
+        attempts = {seq: trouble.attempt for seq, trouble in self._trouble.items()}
+        return self.floor, list(self._settled), attempts
+
+    def _forget(self, seq: int) -> None:
+        self._restored.discard(seq)
+        self._trouble.pop(seq, None)
+
+    # --- settling ---
+
+    def _settle(self, first: int, stop: int) -> None:
+        self.changes += 1
+        self._settled.add(first, stop)
+        if self._keys:
+            for seq in range(first, stop):
+                self._keys.settle(seq)
+
+    def _lose(self, first: int, stop: int) -> None:
+        """Nobody can have these any more."""
+        for low, high, reason in self.shelf.reasons(first, stop, self.loss_reason):
+            self.lost[reason] += high - low
+            last = self.losses[-1] if self.losses else None
+            if last is not None and last[1] == low and last[2] == reason:
+                self.losses[-1] = (last[0], high, reason)
+            else:
+                self.losses.append((low, high, reason))
+        self._settle(first, stop)
+
+    def _advance(self) -> None:
+        settled = self._settled
+        if settled and settled.bounds[0] <= self.floor:
+            self.floor = settled.pop_first()[1]
+            if self.shelf.is_used:
+                self.shelf.forget(self.floor)

@@ -1,0 +1,55 @@
+"""From a work group to what is remembered of it, and back after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from meshmsg.recovery.group_store import GroupRecord
+from meshmsg.recovery.log_epochs import Epoch
+from meshmsg.recovery.work_group import WorkGroup
+from meshmsg.recovery.work_line import Line, Past
+
+
+def record_of(group: WorkGroup) -> GroupRecord:
+    """What is to be remembered of a group as it is now."""
+    line, policy = group.shelf.line, group.policy
+    floor, settled, attempts = group.state()
+    return GroupRecord(
+        group.name,
+        line.place(floor),
+        [
+            (part.epoch, part.first, part.stop)
+            for first, stop in settled
+            for part in line.split(first, stop)
+        ],
+        [(*line.place(seq), attempt) for seq, attempt in sorted(attempts.items()) if attempt > 1],
+        policy.order,
+        policy.max_attempts,
+        policy.patterns,
+    )
+
+
+def line_of(record: GroupRecord, epochs: Iterable[Epoch], epoch: int, origin: int) -> Line:
+    """The line of a group that is remembered, in a log with these epochs; `epoch` is the new one.
+
+    A floor that lies behind the end of its epoch is one of events that a power failure took.
+    """
+    at, seq = record.floor
+    past = [
+        Past(old.epoch, max(old.first, seq) if old.epoch == at else old.first, old.stop)
+        for old in epochs
+        if at <= old.epoch < epoch and old.stop is not None
+    ]
+    return Line(epoch, origin, [old for old in past if old.first < old.stop])
+
+
+def resume(group: WorkGroup, record: GroupRecord) -> None:
+    """Go on where an earlier start has left a group; it begins where its line does."""
+    line = group.shelf.line
+    settled = [line.clip(*piece) for piece in record.settled]
+    attempts = {}
+    for epoch, seq, attempt in record.attempts:
+        first, stop = line.clip(epoch, seq, seq + 1)
+        if first < stop:
+            attempts[first] = attempt
+    group.restore([piece for piece in settled if piece[0] < piece[1]], attempts)

@@ -1,0 +1,315 @@
+"""Work groups on durable streams go on where they were: restarts, kills, and nobody there."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg.recovery.log_cursors import Cursors
+from tests.remote import wait_until as wait_for
+
+wait_until = partial(wait_for, timeout=60)  # on a machine that is busy
+
+
+def free_port() -> int:
+    """One that no connection takes by chance while nobody listens: not of the ephemeral ones."""
+    while True:
+        port = Random().randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def durable(**more: Any) -> Stream:
+    return Stream("jobs.**", durability="log", **more)
+
+
+def group_of(shop: Peer) -> dict[str, Any]:
+    (group,) = shop.stats()["streams"]["jobs.**"]["groups"]
+    found: dict[str, Any] = group
+    return found
+
+
+def take(events: Subscription, count: int) -> list[Event]:
+    """That many events, acknowledged."""
+    taken = []
+    for _ in range(count):
+        event = events.get(timeout=60)
+        assert event is not None, f"{len(taken)} of {count} came"
+        taken.append(event)
+        events.ack(event)
+    return taken
+
+
+def numbers(events: list[Event]) -> list[int]:
+    return [event.data for event in events]
+
+
+def shop(path: Path, **more: Any) -> Peer:
+    return Peer("shop", streams=[durable(**more)], data_dir=path)
+
+
+def publish(peer: Peer, first: int, stop: int) -> None:
+    for n in range(first, stop):
+        peer.publish("jobs.a", n, key=f"k{n % 5}")
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_group_resumes_through_restarts_and_while_nobody_is_there(
+    tmp_path: Path, order: str
+) -> None:
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("jobs.**", group="g", order=order, prefetch=4) as events:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            publish(peer, 0, 100)
+            done = numbers(take(events, 30))
+        wait_until(lambda: group_of(peer)["acked"] == 30)
+        publish(peer, 100, 120)  # the group is known, and nobody is there
+    with shop(tmp_path) as peer:
+        publish(peer, 120, 150)
+        assert group_of(peer)["lag"] == 120
+        assert peer.ledger().reconciles
+    with shop(tmp_path) as peer, Peer("bert", connect=peer.address) as bert:
+        publish(peer, 150, 160)
+        with bert.subscribe("jobs.**", group="g", order=order, prefetch=4) as events:
+            rest = take(events, 130)
+            peer.flush(timeout=60)
+            assert events.get(timeout=0.2) is None
+        assert {event.attempt for event in rest} == {1}
+        assert sorted(done + numbers(rest)) == list(range(160))
+        by_key = defaultdict(list)
+        for event in rest:
+            by_key[event.key].append(event.data)
+        if order == "key":
+            assert all(found == sorted(found) for found in by_key.values())
+        assert len({event.position.epoch for event in rest}) == 3
+        assert group_of(peer)["lag"] == 0
+        assert peer.ledger().reconciles
+
+
+def test_member_that_stays_gets_the_work_of_both_starts(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("jobs.**", group="g", prefetch=4) as events,
+    ):
+        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            publish(peer, 0, 50)
+            done = numbers(take(events, 20))
+            wait_until(lambda: group_of(peer)["acked"] == 20)
+        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
+            publish(peer, 50, 60)
+            rest: list[int] = []  # what it had ahead when the first one went comes again
+            while set(done + rest) < set(range(60)):
+                rest += numbers(take(events, 1))
+            while event := events.get(timeout=0.5):
+                events.ack(event)
+            peer.flush(timeout=60)
+            assert len(rest) <= 40 + 4
+            assert group_of(peer)["lag"] == 0
+
+
+@pytest.mark.parametrize(("start", "count"), [("live", 0), ("earliest", 40), ("last:30", 30)])
+def test_new_group_starts_where_it_asks_to(tmp_path: Path, start: str, count: int) -> None:
+    for life in range(2):
+        with shop(tmp_path) as peer:
+            publish(peer, life * 20, life * 20 + 20)
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("jobs.**", group="g", start=start) as events:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            publish(peer, 40, 50)
+            assert sorted(numbers(take(events, count + 10))) == list(range(40 - count, 50))
+            peer.flush(timeout=60)
+        assert peer.ledger().reconciles
+
+
+def test_attempts_and_dead_letters_survive(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"group": "g", "max_attempts": 3}
+    with (
+        shop(tmp_path) as peer,
+        Peer("anna", connect=peer.address) as anna,
+        anna.subscribe("jobs.**", **options) as events,
+    ):
+        peer.wait_for_subscribers("jobs.a", timeout=60)
+        peer.publish("jobs.a", "poison", key="k")
+        peer.publish("jobs.a", "good", key="k")
+        for attempt in (1, 2):
+            event = events.get(timeout=60)
+            assert event is not None
+            assert (event.data, event.attempt) == ("poison", attempt)
+            events.nack(event, error=f"error {attempt}")
+        event = events.get(timeout=60)
+        assert event is not None
+        wait_until(lambda: group_of(peer)["nacked"] == 2)
+    with (
+        shop(tmp_path) as peer,
+        Peer("anna", connect=peer.address) as anna,
+        anna.subscribe("jobs.**", **options) as events,
+    ):
+        event = events.get(timeout=60)
+        while event is not None and event.data == "poison":
+            assert event.attempt >= 3
+            events.nack(event, error="still")
+            event = events.get(timeout=60)
+        assert event is not None
+        assert event.data == "good"
+        events.ack(event)
+        peer.flush(timeout=60)
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("dead.g", start="earliest") as dead:
+            letter = dead.get(timeout=60)  # the dead letters of a durable stream are durable
+            assert letter is not None
+            assert letter.data == "poison"
+            assert letter.headers["dead.attempts"] == 3
+            assert letter.headers["dead.seq"] == 0
+        assert group_of(peer)["lag"] == 0
+
+
+def test_group_holds_retention(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"segment_bytes": "64KiB", "retention": "128KiB"}
+    with shop(tmp_path, **options) as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("jobs.**", group="g") as events:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            peer.publish("jobs.a", 0)
+            take(events, 1)
+        for _ in range(20):
+            peer.publish_many("jobs.a", [bytes(1000)] * 50)
+    with shop(tmp_path, **options) as peer, Peer("anna", connect=peer.address) as anna:
+        peer.publish_many("jobs.a", [bytes(1000)] * 100)
+        assert group_of(peer)["lag"] == 1100
+        folder = Path(peer.stats()["streams"]["jobs.**"]["log"]["path"])
+        assert len(list(folder.glob("*.seg"))) > 12
+        with anna.subscribe("jobs.**", group="g", prefetch=500) as events:
+            take(events, 1100)
+            peer.flush(timeout=60)
+            assert not events.losses
+    # Now that it is done, what retention does not want goes.
+    with shop(tmp_path, **options) as peer:
+        for _ in range(3):
+            peer.publish_many("jobs.a", [bytes(1000)] * 50)
+        folder = Path(peer.stats()["streams"]["jobs.**"]["log"]["path"])
+        wait_until(lambda: len(list(folder.glob("*.seg"))) < 8)
+
+
+def test_group_that_is_given_up_holds_nothing(tmp_path: Path) -> None:
+    with shop(tmp_path, group_keep="50ms") as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("jobs.**", group="g"):
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            publish(peer, 0, 10)
+        wait_until(lambda: not peer.stats()["streams"]["jobs.**"]["groups"])
+        log = peer.stats()["streams"]["jobs.**"]["log"]["path"]
+        assert Cursors(f"{log}/cursors").held() is None
+        assert not list(Path(log).glob("groups/*.group"))
+
+
+def test_damaged_group_file_does_work_twice_rather_than_never(tmp_path: Path) -> None:
+    with (
+        shop(tmp_path) as peer,
+        Peer("anna", connect=peer.address) as anna,
+        anna.subscribe("jobs.**", group="g") as events,
+    ):
+        peer.wait_for_subscribers("jobs.a", timeout=60)
+        publish(peer, 0, 20)
+        take(events, 10)
+    (file,) = tmp_path.glob("*/groups/g.group")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        assert peer.stats()["counters"]["groups_damaged"] == 1
+        with anna.subscribe("jobs.**", group="g") as events:
+            rest = set(numbers(take(events, group_of(peer)["lag"])))
+            assert rest >= set(range(10, 20))
+
+
+PUBLISHER = """
+import sys
+from meshmsg import Peer, Stream
+
+data_dir, address, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
+stream = Stream("jobs.**", durability="log", overflow="spill", segment_bytes="64KiB")
+with Peer("shop", bind=address, streams=[stream], data_dir=data_dir) as peer:
+    for n in range(first, 1 << 60):
+        peer.publish("jobs.a", n, key=f"k{n % 7}" if n % 3 else None)
+        sys.stdout.write(f"{n}\\n")
+        sys.stdout.flush()
+"""
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, order: str) -> None:
+    """Every event that `publish` returned for is handled, and few of those that were acked again.
+
+    Acknowledgements travel and are saved many at a time, so what was acked in the moment before the
+    kill may come again; what was acked well before it may not.
+    """
+    rng = Random(order)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    handled: list[int] = []
+    stopping = threading.Event()
+
+    def work(name: str) -> None:
+        with (
+            Peer(name, connect=address) as peer,
+            peer.subscribe("jobs.**", group="g", order=order, prefetch=16) as events,
+        ):
+            while not stopping.is_set():
+                event = events.get(timeout=0.1)
+                if event is not None:
+                    handled.append(event.data)
+                    events.ack(event)
+
+    workers = [threading.Thread(target=work, args=(name,)) for name in ("anna", "bert")]
+    for worker in workers:
+        worker.start()
+    kills = 0
+    published = 0
+    try:
+        for life in range(4):
+            child = subprocess.Popen(
+                [sys.executable, "-c", PUBLISHER, str(tmp_path), address, str(published)],
+                stdout=subprocess.PIPE,
+            )
+            assert child.stdout is not None
+            lines = [child.stdout.readline()]
+            if life == 0:
+                wait_until(lambda: len(handled) > 0)
+            else:
+                before = len(handled)
+                wait_until(lambda before=before: len(handled) > before)  # type: ignore[misc]
+            lines += [child.stdout.readline() for _ in range(rng.randrange(300))]
+            child.kill()
+            kills += 1
+            lines += child.stdout.readlines()
+            child.stdout.close()
+            child.wait()
+            published = 1 + max(int(line) for line in lines if line.endswith(b"\n"))
+        stream = durable()
+        with Peer("shop", bind=address, streams=[stream], data_dir=tmp_path) as peer:
+            publish(peer, published, published + 10)
+            wait_until(lambda: bool(group_of(peer)["members"]))
+            peer.flush(timeout=60)
+            assert group_of(peer)["lag"] == 0
+            assert not group_of(peer)["lost"]
+    finally:
+        stopping.set()
+        for worker in workers:
+            worker.join(30)
+    seen = Counter(handled)
+    # The first start's events before the group came are not for it: it starts live.
+    first = min(seen)
+    assert set(range(first, published + 10)) <= set(seen)
+    again = sum(count - 1 for count in seen.values())
+    # What the workers had in hand, and what was acknowledged in the moment before the kill.
+    assert again < len(handled) / 2
