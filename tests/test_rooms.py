@@ -91,6 +91,9 @@ ORDER = ("ground", "recovery", "transports", "roof", "spark_sink", "examples")
 LINKED = ("recovery", "spark_sink", "transports")
 """Folders at the top of the repository that import as `meshmsg.<name>`, through a link."""
 
+FINDER = "pyspark_meshmsg"
+"""A package that does nothing but let Spark find `spark_sink` by its name: of the same room."""
+
 # fmt: off
 IMPURE = frozenset({
     "_thread", "asyncio", "concurrent", "fcntl", "http", "logging", "mmap", "multiprocessing",
@@ -160,6 +163,8 @@ Check = Callable[[Source], Iterator[Violation]]
 
 def room_of_path(path: str) -> str:
     folder = path.partition("/")[0]
+    if folder == FINDER:
+        return "spark_sink"
     if folder != "meshmsg":
         return folder
     return "ground" if path in GROUND + COMPILED else "roof"
@@ -292,7 +297,7 @@ def check_bare_names(source: Source) -> Iterator[Violation]:
 def sources() -> list[Source]:
     """Every file of every room, once: os.walk stays out of the links."""
     paths = []
-    for folder in ("meshmsg", *LINKED, "examples"):
+    for folder in ("meshmsg", *LINKED, FINDER, "examples"):
         for parent, _, names in os.walk(ROOT / folder):
             paths += [Path(parent, name) for name in names if name.endswith(".py")]
     return [
