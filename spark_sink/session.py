@@ -26,6 +26,9 @@ SETTINGS = {
 }
 """What the sink daemon runs with, and `session` unless told otherwise."""
 
+LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""A Spark that is all on this machine listens to nobody else."""
+
 
 def register(spark: SparkSession) -> SparkSession:
     """Make `format("meshmsg")` known to a session; not needed where meshmsg is installed."""
@@ -57,11 +60,10 @@ def session(
         # Else tasks run whatever `python3` is on the path, without meshmsg.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        if master is not None:
-            builder = builder.master(master)
-        elif "MASTER" not in os.environ:
-            builder = builder.master("local[*]")
-        for key, value in SETTINGS.items():
+        chosen = master or "local[*]"
+        builder = builder.master(chosen)
+        settings = {**SETTINGS, **(LOCAL_SETTINGS if chosen.startswith("local") else {})}
+        for key, value in settings.items():
             builder = builder.config(key, value)
     for key, value in (config or {}).items():
         builder = builder.config(key, value)

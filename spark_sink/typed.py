@@ -90,19 +90,25 @@ def _field(declared: t.DataType, where: str) -> tuple[Any, Maker]:
         return _list(declared, where)
     if isinstance(declared, t.MapType):
         return _map(declared, where)
+    kind = _simple(declared)
+    if kind is None and not isinstance(declared, t.VariantType):
+        problem = (
+            f"column {where!r} is declared as {declared.simpleString()}, which payloads cannot "
+            f"give; there are {', '.join(sorted(simple.typeName() for simple in _SIMPLE))}, array, "
+            f"map, struct and variant"
+        )
+        raise ConfigError("option payload", problem)
     arrow = to_arrow_type(declared, timezone="UTC")
-    if isinstance(declared, t.VariantType):
+    if kind is None:
         encoder = VariantEncoder()
         return Any, lambda values: _variants(values, arrow, encoder)
-    for simple, kind in _SIMPLE.items():
-        if type(declared) is simple or (simple is t.StringType and isinstance(declared, simple)):
-            return kind, lambda values: pa.array(values, arrow)
-    problem = (
-        f"column {where!r} is declared as {declared.simpleString()}, which payloads cannot give; "
-        f"there are {', '.join(sorted(kind().simpleString() for kind in _SIMPLE))}, array, map, "
-        f"struct and variant"
-    )
-    raise ConfigError("option payload", problem)
+    return kind, lambda values: pa.array(values, arrow)
+
+
+def _simple(declared: t.DataType) -> Any:
+    if isinstance(declared, t.StringType):  # CHAR and VARCHAR are such too
+        return str
+    return _SIMPLE.get(type(declared))
 
 
 def _variants(values: Sequence[Any], arrow: pa.DataType, encoder: VariantEncoder) -> pa.Array:
