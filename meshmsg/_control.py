@@ -369,6 +369,7 @@ class LogInfo(msgspec.Struct, frozen=True):
     epochs: list[tuple[U64, U64, U64]]  # epoch, first, stop
     open: bool = False  # the newest epoch may go on
     recorded: bool = False  # by a peer that is not its publisher
+    known: list[tuple[U64, U64, U64]] = []  # as epochs, with what has expired
 
 
 class Logs(_Message, frozen=True, tag="logs"):

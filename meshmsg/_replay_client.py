@@ -55,6 +55,8 @@ class RemoteLog(NamedTuple):
     """The newest epoch may go on."""
     recorded: bool
     """Kept by a recorder, not by the publisher."""
+    known: tuple[LogEpoch, ...] = ()
+    """As `epochs`, with what has expired and what is empty so far."""
 
     @property
     def latest(self) -> tuple[int, int] | None:
@@ -228,6 +230,7 @@ def _loss(stream: str, epoch: int, hole: tuple[int, int, str]) -> Loss:
 
 def _remote(info: c.LogInfo) -> RemoteLog:
     epochs = tuple(LogEpoch(*row) for row in info.epochs)
+    known = tuple(LogEpoch(*row) for row in info.known)
     return RemoteLog(
-        info.stream, info.topics, info.codec, info.floor, epochs, info.open, info.recorded
+        info.stream, info.topics, info.codec, info.floor, epochs, info.open, info.recorded, known
     )

@@ -303,11 +303,13 @@ def _info(entry: LogEntry) -> c.LogInfo:
     reader = LogReader(entry.folder)
     reader.open()
     journal = reader.journal
-    epochs = []
+    epochs, ever = [], []
     for known in journal.epochs:
         first, stop = known.first, known.stop
         if known.epoch == entry.epoch:
             stop = entry.next
+        if stop is not None:
+            ever.append((known.epoch, first, stop))
         if known.epoch == journal.floor[0]:
             first = max(first, journal.floor[1])
         if known.epoch >= journal.floor[0] and stop is not None and stop > first:
@@ -320,4 +322,5 @@ def _info(entry: LogEntry) -> c.LogInfo:
         epochs,
         bool(entry.epoch),
         entry.recorded,
+        ever,
     )

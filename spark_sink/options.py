@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from meshmsg import ConfigError
 from meshmsg._topics import check_pattern
-from meshmsg._values import parse_time
+from meshmsg._values import addresses, parse_time
 from meshmsg.spark_sink.positions import parse_positions
 
 NAMES = (
@@ -108,7 +108,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     return Options(
         topics=_topics(values.get("topics", "**")),
         path=_path(path) if path else None,
-        peers=peers,
+        peers=addresses("option peers", peers) if peers else (),
         mesh=values.get("mesh", "default"),
         start=_place("startingPosition", values.get("startingPosition", "earliest")),
         end=_place("endingPosition", values.get("endingPosition", "latest")),

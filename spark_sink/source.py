@@ -7,6 +7,7 @@ come from (`log_source`, `peer_source`), what rows look like (`table`).
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.errors import LossInRange, OtherCheckpoint
 from meshmsg.spark_sink.log_source import EventSource, LogSource
 from meshmsg.spark_sink.options import Options, Place, parse_options
+from meshmsg.spark_sink.peer_source import PeerSource
 from meshmsg.spark_sink.positions import Positions, Range, Survey
 from meshmsg.spark_sink.table import payloads_for, read_ranges, schema_ddl
 
@@ -73,12 +75,15 @@ class MeshDataSource(DataSource):
 
 
 def open_source(options: Options) -> EventSource:
-    """The place that the options name; raises `ConfigError` if there is no such folder."""
-    if options.path is not None:
+    """The place that the options name; raises `ConfigError` if there is no such folder.
+
+    With both, a machine that sees the folder reads it, and one that does not asks the peers.
+    """
+    if options.path is not None and (not options.peers or os.path.isdir(options.path)):
         source = LogSource(options.path)
         source.check()
         return source
-    raise ConfigError("option peers", "is not there yet")
+    return PeerSource(options.peers, mesh=options.mesh, timeout_s=options.peer_timeout_s)
 
 
 class Task(InputPartition):

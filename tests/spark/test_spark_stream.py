@@ -22,7 +22,7 @@ WAIT_S = 120
 class Query:
     """A streaming query into a folder of parquet files, which can be run again."""
 
-    def __init__(self, spark: Any, path: Path, work: Path, **options: Any) -> None:
+    def __init__(self, spark: Any, path: Path | None, work: Path, **options: Any) -> None:
         self.spark = spark
         self.path = path
         self.out = work / "out"
@@ -33,7 +33,7 @@ class Query:
         table = (
             self.spark.readStream.format("meshmsg")
             .options(**{**self.options, **options})
-            .load(str(self.path))
+            .load(None if self.path is None else str(self.path))
         )
         writer = table.writeStream.foreachBatch(self.write)
         writer = writer.option("checkpointLocation", str(self.checkpoint))

@@ -1,0 +1,196 @@
+"""Where the Spark source reads: log folders, and peers over the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmsg import ConfigError, Loss, Peer, Stream
+from meshmsg._errors import ReplayError
+from meshmsg.recovery.log_files import REAL
+from meshmsg.spark_sink import peer_source
+from meshmsg.spark_sink.errors import ShortRead
+from meshmsg.spark_sink.log_source import EventSource, LogSource
+from meshmsg.spark_sink.peer_source import PeerSource
+from meshmsg.spark_sink.positions import Epoch, Range
+from tests.spark.logs import EPOCH, STREAM, TIME, E, Log, numbered, write_log
+
+ORDERS = Stream("orders.**", durability="log", fsync="never")
+
+
+def read(source: EventSource, *where: Any) -> list[int | tuple[int, int, str]]:
+    """The numbers of the events, and losses."""
+    found: list[int | tuple[int, int, str]] = []
+    for item in source.read(Range(*where)):
+        if isinstance(item, Loss):
+            found.append((item.first, item.stop, item.reason))
+        else:
+            found += range(item.frame.first + item.lo, item.frame.first + item.hi)
+    return found
+
+
+def test_a_folder_says_what_it_has(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        first = log.begin()
+        log.write(numbered(0, 10))
+    with Log(tmp_path, codec="json") as log:
+        second = log.begin()
+        log.write(numbered(0, 5))
+        found = LogSource(str(tmp_path)).survey()
+    assert found.problems == {}
+    assert found.streams[STREAM].codec == "json"
+    assert found.streams[STREAM].epochs == [
+        Epoch(first, 0, 0, 10, True),
+        Epoch(second, 0, 0, 5, False),
+    ]
+    only = LogSource(str(next(tmp_path.iterdir()))).survey()  # the folder of one stream
+    assert only.streams[STREAM].epochs == found.streams[STREAM].epochs
+
+
+def test_a_folder_gives_exactly_the_range(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        log.begin()
+        log.write(numbered(0, 100), frame_events=7)
+        log.lose(10, "overflow")
+        log.write(numbered(110, 120), frame_events=7)
+    source = LogSource(str(tmp_path))
+    everything = [*range(100), (100, 110, "overflow"), *range(110, 120)]
+    assert read(source, STREAM, EPOCH, 0, 120) == everything
+    assert read(source, STREAM, EPOCH, 3, 5) == [3, 4]
+    assert read(source, STREAM, EPOCH, 97, 104) == [97, 98, 99, (100, 104, "overflow")]
+    assert read(source, STREAM, EPOCH, 104, 112) == [(104, 110, "overflow"), 110, 111]
+
+
+def test_less_than_was_planned_is_an_error_and_never_less_rows(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        log.begin()
+        log.write(numbered(0, 10))
+        source = LogSource(str(tmp_path))
+        with pytest.raises(ShortRead, match=r"should have events 10 to 19"):
+            read(source, STREAM, EPOCH, 5, 20)
+        with pytest.raises(ShortRead):
+            read(source, STREAM, EPOCH + 5, 0, 1)
+    with pytest.raises(OSError, match="there is no log of stream 'no/such' in this folder"):
+        read(source, "no/such", EPOCH, 0, 1)
+
+
+def test_the_end_of_an_epoch_that_a_crash_took_is_a_loss(tmp_path: Path) -> None:
+    write_log(tmp_path, 10)
+    with Log(tmp_path) as log:
+        log.begin()
+        found = read(LogSource(str(tmp_path)), STREAM, EPOCH, 8, 20)
+    assert found == [8, 9, (10, 20, "gone")]
+
+
+def test_damage_is_a_loss_of_exactly_its_events(tmp_path: Path) -> None:
+    write_log(tmp_path, 100, frame_events=10)
+    (segment,) = tmp_path.glob("*/*.seg")
+    data = bytearray(segment.read_bytes())
+    at = bytes(data).index(b"name 42")
+    data[at] ^= 1
+    segment.write_bytes(data)
+    found = read(LogSource(str(tmp_path)), STREAM, EPOCH, 0, 100)
+    assert found == [*range(40), (40, 50, "corrupt"), *range(50, 100)]
+
+
+def test_a_recorder_that_came_late_begins_where_it_began(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        log.begin(first=41)
+        log.write(numbered(41, 50))
+        source = LogSource(str(tmp_path))
+        assert source.survey().streams[STREAM].epochs == [Epoch(EPOCH, 41, 41, 50)]
+        assert read(source, STREAM, EPOCH, 0, 50) == list(range(41, 50))
+
+
+def test_a_missing_folder_is_a_problem_and_an_error_where_it_is_named(tmp_path: Path) -> None:
+    source = LogSource(str(tmp_path / "nowhere"))
+    assert list(source.survey().problems.values()) == ["the folder is not there"]
+    with pytest.raises(ConfigError, match="there is no folder"):
+        source.check()
+    assert REAL.names(str(tmp_path)) == {}
+
+
+# --- peers ---------------------------------------------------------------------------------------
+
+
+def test_a_peer_gives_what_its_folder_gives(tmp_path: Path) -> None:
+    write_log(tmp_path, 100)
+    with Peer("shop", streams=[ORDERS], data_dir=str(tmp_path)) as again:
+        again.publish_many("orders.eu", list(range(500)))
+        again.flush(timeout=10)
+        files, peers = LogSource(str(tmp_path)), PeerSource([again.address])
+        here, there = files.survey(), peers.survey()
+        assert there.problems == {}
+        assert there.streams[STREAM].epochs == here.streams[STREAM].epochs
+        epoch = there.streams[STREAM].epochs[-1].epoch
+        assert read(peers, STREAM, epoch, 3, 400) == read(files, STREAM, epoch, 3, 400)
+        assert peers.codec_of(STREAM) == "msgpack"
+        peers.close()
+
+
+def test_a_time_is_found_at_a_peer(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        epoch = log.begin()
+        log.write([E(n, time_ns=TIME + n // 2 * 10**9) for n in range(200)], frame_events=16)
+    with Peer("shop", streams=[ORDERS], data_dir=str(tmp_path)) as peer:
+        source = PeerSource([peer.address])
+        assert source.place_at(STREAM, TIME + 50 * 10**9) == (epoch, 100)
+        assert source.place_at(STREAM, TIME - 1) == (epoch, 0)
+        assert source.place_at(STREAM, TIME + 500 * 10**9) is None
+        source.close()
+
+
+def test_a_peer_that_is_away_is_a_problem_and_is_left_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peer_source, "ASK_TIMEOUT_S", 0.05)
+    now = [0.0]
+    asked = []
+    source = PeerSource(["tcp://127.0.0.1:9"], clock=lambda: now[0])
+    real = peer_source._Peer.client
+
+    def client(peer: Any, timeout_s: float) -> Any:
+        asked.append(now[0])
+        return real(peer, timeout_s)
+
+    monkeypatch.setattr(peer_source._Peer, "client", client)
+    for _ in range(20):
+        assert list(source.survey().problems) == ["tcp://127.0.0.1:9"]
+        now[0] += 0.5
+    assert asked == [0.0, 1.0, 3.0, 7.0]
+
+
+def test_a_task_waits_for_a_peer_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_source, "ASK_TIMEOUT_S", 0.05)
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    source = PeerSource(["tcp://127.0.0.1:9"], timeout_s=5, clock=lambda: now[0], sleep=sleep)
+    with pytest.raises(ReplayError, match=r"waited for 5 s \(option peerTimeout\)"):
+        read(source, STREAM, EPOCH, 0, 10)
+    assert now[0] == 5
+
+
+def test_what_one_peer_lost_another_gives(tmp_path: Path) -> None:
+    for name, lost in (("one", (40, 60)), ("two", (20, 50))):
+        with Log(tmp_path / name) as log:
+            log.begin()
+            log.write(numbered(0, lost[0]), frame_events=7)
+            log.lose(lost[1] - lost[0], "deadline")
+            log.write(numbered(lost[1], 100 if name == "one" else 99), frame_events=7)
+    with (
+        Peer("shop", streams=[ORDERS], data_dir=str(tmp_path / "one")) as one,
+        Peer("shop", streams=[ORDERS], data_dir=str(tmp_path / "two")) as two,
+    ):
+        source = PeerSource([two.address, one.address])
+        assert source.survey().streams[STREAM].epochs[0] == Epoch(EPOCH, 0, 0, 100, True)
+        found = read(source, STREAM, EPOCH, 0, 99)
+        lost = [item for item in found if isinstance(item, tuple)]
+        assert sum(stop - first for first, stop, _ in lost) == 10
+        assert (min(lost)[0], max(lost)[1]) == (40, 50)
+        assert [n for n in found if isinstance(n, int)] == [*range(40), *range(50, 99)]
+        source.close()

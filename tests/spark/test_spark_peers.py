@@ -1,0 +1,68 @@
+"""The Spark source over the network: from publishers and recorders, which come and go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from meshmsg import Peer, Stream
+from tests.spark.logs import STREAM
+from tests.spark.test_spark_stream import Query, wait_for
+
+ORDERS = Stream("orders.**", durability="log", fsync="never")
+
+
+def test_reads_from_a_peer_in_parallel(spark: Any, tmp_path: Path) -> None:
+    with Peer("shop", streams=[ORDERS], data_dir=str(tmp_path)) as peer:
+        for first in range(0, 120_000, 10_000):
+            peer.publish_many("orders.eu", [{"n": n} for n in range(first, first + 10_000)])
+        table = (
+            spark.read.format("meshmsg")
+            .options(peers=peer.address, payload="n BIGINT", partitions=2)
+            .load()
+        )
+        assert table.rdd.getNumPartitions() == 2
+        found = table.selectExpr("count(*)", "count(distinct n)", "sum(n)", "max(_error)").first()
+        assert tuple(found) == (120_000, 120_000, 120_000 * 119_999 // 2, None)
+
+
+def test_a_peer_that_goes_away_holds_its_place_and_comes_back(spark: Any, tmp_path: Path) -> None:
+    data, work = tmp_path / "data", tmp_path / "work"
+    with Peer("shop", streams=[ORDERS], data_dir=str(data)) as peer:
+        address = peer.address
+        peer.publish_many("orders.eu", [{"n": n} for n in range(100)])
+        query = Query(spark, None, work, peers=address, payload="n BIGINT")
+        running = query.start()
+        try:
+            wait_for(lambda: len(query.rows("n")) == 100, running)
+            peer.close()
+
+            def is_reported() -> bool:
+                latest = (running.lastProgress or {"sources": [{}]})["sources"][0]["latestOffset"]
+                return address in json.loads(latest or "{}").get("!unreachable", {})
+
+            wait_for(is_reported, running)
+            with Peer("shop", streams=[ORDERS], data_dir=str(data), bind=address) as again:
+                again.publish_many("orders.eu", [{"n": n} for n in range(100, 150)])
+                wait_for(lambda: len(query.rows("n")) == 150, running)
+        finally:
+            running.stop()
+    assert query.rows("n") == [(n,) for n in range(150)]
+    assert {stream for (stream,) in query.rows("stream")} == {STREAM}
+
+
+def test_a_recorder_gives_what_a_volatile_publisher_sent(spark: Any, tmp_path: Path) -> None:
+    with (
+        Peer("shop", streams=[Stream("orders.**")]) as shop,
+        Peer("rec", record="orders.**", data_dir=str(tmp_path), connect=shop.address) as recorder,
+    ):
+        shop.wait_for_subscribers("orders.eu", timeout=30)
+        shop.publish_many("orders.eu", list(range(1000)))
+        query = Query(spark, None, tmp_path / "work", peers=recorder.address)
+        running = query.start()
+        try:
+            wait_for(lambda: len(query.rows()) == 1000, running)
+        finally:
+            running.stop()
+    assert [seq for _, seq in query.rows()] == list(range(1000))
