@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshmsg import Batch, Loss, MsgpackCodec
 from meshmsg._frame import Frame, encode_frame, encode_headers
+from meshmsg._frame_layout import CHECK_AT, check_of
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.receiver import Run
 from meshmsg.spark_sink import columns
@@ -83,6 +84,7 @@ def expected(run: Run, topics: TopicFilter) -> list[tuple[Any, ...]]:
     ]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, min_size=1, max_size=4), st.data(), st.sampled_from(["**", "orders.*"]))
 def test_columns_say_what_events_say(
     frames: list[list[tuple[Any, ...]]], data: st.DataObject, pattern: str
@@ -119,9 +121,7 @@ def test_a_key_that_is_no_text_is_read_as_an_event_reads_it(tmp_path: Path) -> N
     data = bytearray(frame.data)
     at = bytes(data).index(b"abab")
     data[at : at + 2] = b"\xff\xfe"
-    from meshmsg._frame import CHECK_AT, _check_of
-
-    data[CHECK_AT : CHECK_AT + 4] = _check_of(bytes(data)).to_bytes(4, "little")
+    data[CHECK_AT : CHECK_AT + 4] = check_of(bytes(data)).to_bytes(4, "little")
     run = Run(Frame(bytes(data)), 0, 40)
     (part,) = gather([run], STREAM, TopicFilter(["**"]))
     assert isinstance(part, Gathered)

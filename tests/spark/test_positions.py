@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshmsg import ConfigError
@@ -107,6 +107,7 @@ def worlds(draw: st.DrawFn) -> tuple[Positions, Survey]:
     return start, survey(**streams)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(), st.integers(1, 50))
 def test_whatever_the_limit_every_event_is_in_one_batch(
     world: tuple[Positions, Survey], limit: int
@@ -130,6 +131,7 @@ def test_whatever_the_limit_every_event_is_in_one_batch(
     assert sorted(got) == sorted(wanted)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 99)), max_size=6),
     st.integers(1, 9),
