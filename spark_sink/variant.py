@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import accumulate
 from struct import Struct
 from typing import Any
 
@@ -24,6 +25,8 @@ _DAY_ZERO = date(1970, 1, 1).toordinal()
 SIZE_MAX = 16 * 1024 * 1024
 DEPTH_MAX = 200
 METADATA_KEPT = 4096
+#: Some key is no text.
+_UNNAMED: tuple[str, ...] = ("",) * 2
 
 
 class VariantEncoder:
@@ -32,6 +35,7 @@ class VariantEncoder:
     def __init__(self) -> None:
         self._structs = {code: Struct("<B" + code) for code in "bhiqd"}
         self._metadata: dict[tuple[str, ...], bytes] = {}
+        self._orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     def encode(self, value: Any) -> tuple[bytes, bytes]:
         """Value and metadata; raises `ValueError` for what a variant cannot hold."""
@@ -98,12 +102,18 @@ class VariantEncoder:
     def _object(self, value: dict[Any, Any], ids: dict[str, int], depth: int) -> bytes:
         if depth > DEPTH_MAX:
             raise ValueError(f"nested more than {DEPTH_MAX} deep")
-        named = {key if key.__class__ is str else str(key): item for key, item in value.items()}
+        keys = tuple(value)
+        order = self._orders.get(keys)
+        if order is None:
+            order = self._order(keys)
+        if order is _UNNAMED:
+            value = {str(key): item for key, item in value.items()}
+            order = tuple(sorted(value))
         numbers: list[int] = []
         items: list[bytes] = []
-        for key in sorted(named):
+        for key in order:
             numbers.append(ids.setdefault(key, len(ids)))
-            items.append(self._value(named[key], ids, depth))
+            items.append(self._value(value[key], ids, depth))
         count = len(items)
         offsets, size = _offsets(items)
         id_size = _width(max(numbers, default=0))
@@ -117,6 +127,15 @@ class VariantEncoder:
                 *items,
             )
         )
+
+    def _order(self, keys: tuple[Any, ...]) -> tuple[str, ...]:
+        """The keys as they stand in an object, kept for the next of this shape."""
+        if len(self._orders) >= METADATA_KEPT:
+            self._orders.clear()
+        named = all(key.__class__ is str for key in keys)
+        # Keys that are equal and not the same (1 and 1.0) are not told apart by a dictionary.
+        order = self._orders[keys] = tuple(sorted(keys)) if named else _UNNAMED
+        return order
 
     def _array(self, value: Any, ids: dict[str, int], depth: int) -> bytes:
         if depth > DEPTH_MAX:
@@ -156,12 +175,8 @@ def _packed(values: list[int], width: int) -> bytes:
 
 def _offsets(items: list[bytes]) -> tuple[bytes, int]:
     """The offsets of items that stand one behind the other, and the bytes that each takes."""
-    places = [0]
-    at = 0
-    for item in items:
-        at += len(item)
-        places.append(at)
-    width = _width(at)
+    places = list(accumulate(map(len, items), initial=0))
+    width = _width(places[-1])
     return _packed(places, width), width
 
 
