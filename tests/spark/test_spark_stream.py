@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from meshmsg import Peer, Stream
 from meshmsg._log_words import Retention
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
 
-WAIT_S = 120
+WAIT_S = 240
 
 
 class Query:
@@ -41,9 +42,18 @@ class Query:
 
     def drain(self, **options: Any) -> list[dict[str, Any]]:
         """Run it until everything that is there now is written; the progress of each batch."""
-        query = self.start(now=True, **options)
-        assert query.awaitTermination(WAIT_S), query.lastProgress
-        return [progress for progress in query.recentProgress if progress["numInputRows"]]
+        found: list[dict[str, Any]] = []
+        while True:
+            query = self.start(now=True, **options)
+            try:
+                assert query.awaitTermination(WAIT_S), query.lastProgress
+            except StreamingQueryException as error:
+                # Spark gives its Python ten seconds to start; a busy machine may take longer.
+                if "failed to connect back" not in str(error):
+                    raise
+            found += [progress for progress in query.recentProgress if progress["numInputRows"]]
+            if query.exception() is None:
+                return found
 
     def write(self, batch: Any, number: int) -> None:
         """A batch that comes again takes the place of what it wrote before."""
