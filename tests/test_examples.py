@@ -56,16 +56,13 @@ EXPECTED: dict[str, list[str]] = {
     "22_killed_worker.py": ["second worker has {'invoice': 7} attempt 2", "{'invoice': 8}"],
     "31_durable_stream.py": ["tuesday: 3 orders are in the log", "number 2 tuesday 2", "lost: 0"],
     "32_committed_cursor.py": ["start 2: ['order 1.3', 'order 1.4', 'order 2.0', 'order 2.1']"],
-<<<<<<< HEAD
     "34_spill.py": ["report has all 200,000 ticks in order, 0 lost", "left on disk: 0"],
     "35_durable_group.py": ["20 orders billed", "each order once, none missing"],
-=======
     "40_spark.py": [
         "ACME 2000 100.43",
         "in the lake: 9001 rows, 9001 positions",
         "set aside: trades.eu 9000 msgpack: Expected `float",
     ],
->>>>>>> 3de5ce8 (docs: the Spark page, an example from publisher to SQL, and a benchmark)
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 
