@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 
+from meshmsg._errors import ConfigError, LogError
 from meshmsg._event import Position
 from meshmsg.recovery.log_cursors import Cursor, Cursors
-from meshmsg.recovery.log_folder import CURSORS_FOLDER
+from meshmsg.recovery.log_files import REAL, Held
+from meshmsg.recovery.log_folder import CURSORS_FOLDER, escape
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -22,6 +25,32 @@ class Bookmarks:
         self._cursors = Cursors(f"{data_dir}/{CURSORS_FOLDER}")
         self._lock = threading.Lock()
         self._kept: dict[str, Position] = {}
+        self._release: weakref.finalize[..., Bookmarks] | None = None
+
+    def claim(self) -> None:
+        """Have the name for ourselves: of two who commit by it, each would skip what the other did.
+
+        Raises `ConfigError` if somebody has it, `LogError`.
+        """
+        folder = self._cursors.path
+        try:
+            REAL.make_folder(folder)
+            held = REAL.lock(f"{folder}/{escape(self.name)}.lock")
+        except Held as other:
+            who = f"process {other.pid}" if other.pid else "another process"
+            raise ConfigError(
+                "name",
+                f"{self.name!r} is in use, by a subscription of {who} with the same data_dir: "
+                "close that one, or give this one another name; to share the work, use group=",
+            ) from None
+        except OSError as error:
+            raise LogError(folder, f"cannot be used: {error.strerror or error}") from error
+        self._release = weakref.finalize(self, held.close)
+
+    def close(self) -> None:
+        """Let go of the name."""
+        if self._release is not None:
+            self._release()
 
     def read(self) -> dict[str, Position]:
         """Where to go on in each stream; a cursor that is damaged counts as not there."""
@@ -46,3 +75,9 @@ class Bookmarks:
                 stream, epoch, seq = position.stream, position.epoch, position.seq
                 self._cursors.set(Cursor(self.name, stream, epoch, seq, time_ns=time.time_ns()))
                 self._kept[stream] = position
+
+
+def release(bookmarks: Bookmarks | None) -> None:
+    """Let go of a subscription's name, if it has one."""
+    if bookmarks is not None:
+        bookmarks.close()

@@ -17,6 +17,7 @@ from meshmsg._config import Stream
 from meshmsg._control import Commit, Nack, Start
 from meshmsg._errors import LogError
 from meshmsg._log_words import Retention
+from meshmsg._recorded_log import adopt
 from meshmsg._replay import Chapter, Replay
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_writer import LogWriter
@@ -61,6 +62,7 @@ class DurableSide:
         )
         writer.open()
         self.logs.append(writer)
+        adopt(writer.folder)
         writer.begin(epoch)
         return writer
 
@@ -130,11 +132,14 @@ class DurableSide:
             with self._side._lock:
                 if self._side._subs.get(remote.sub) is not remote:
                     return
-                self.counters["admission_retries"] += 1
-                key = (remote.sub, outlet.stream)
-                self._again[key] = (time.monotonic() + retry_s, retry_s, again)
+                self.try_again((remote.sub, outlet.stream), retry_s, again)
             log.error("%s has to wait for its start: %s", remote.label, error)
             self._side._wake()
+
+    def try_again(self, key: tuple[int, str], retry_s: float, job: Callable[[], None]) -> None:
+        """With the lock held: do what could not be done now after this long."""
+        self.counters["admission_retries"] += 1
+        self._again[key] = (time.monotonic() + retry_s, retry_s, job)
 
     def _admit(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
         side = self._side
@@ -196,7 +201,7 @@ class DurableSide:
     def answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """Send again what only the log has, or the spill."""
         job = partial(self._answer, link, outlet, message)
-        self.replay.submit(("nack", message.sub, message.stream), job)
+        self.replay.submit(("nack", message.sub, message.stream), job, may_wait=False)
 
     def _answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """On the replay's thread."""

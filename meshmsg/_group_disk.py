@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from meshmsg._control import Join, Start
+from meshmsg._durable import RETRY_MAX_S, RETRY_S
 from meshmsg._errors import LogError, ProtocolError
 from meshmsg._frame import Frame
 from meshmsg._group_books import Seat
@@ -15,6 +17,8 @@ from meshmsg.recovery.work_line import Line, Part, Past
 
 if TYPE_CHECKING:
     from meshmsg._publisher import PublisherSide
+
+log = logging.getLogger("meshmsg.peer")
 
 #: Read at once for a group; it asks on when it has used that up.
 FETCH_BYTES_MAX = 2 * 1024 * 1024
@@ -75,13 +79,30 @@ class GroupDisk:
         self, join: Join, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]
     ) -> None:
         """Have looked up in the logs where a new group starts, and go on with that."""
-        job = partial(self._find_places, starts, done)
+        job = partial(self._try_to_find, join, starts, done, RETRY_S)
         self._side.durable.replay.submit(("join", join.sub, join.group), job)
+
+    def _try_to_find(
+        self,
+        join: Join,
+        starts: Sequence[Start],
+        done: Callable[[dict[str, Line]], None],
+        retry_s: float,
+    ) -> None:
+        """On the replay's thread.  What cannot be read now is tried again: the member waits."""
+        try:
+            self._find_places(starts, done)
+        except LogError as error:
+            later = min(retry_s * 2, RETRY_MAX_S)
+            again = partial(self._try_to_find, join, starts, done, later)
+            with self._side._lock:
+                self._side.durable.try_again((join.sub, join.group), retry_s, again)
+            log.error("group %s has to wait for its start: %s", join.group, error)
+        self._side._wake()  # members come and go on the I/O thread only
 
     def _find_places(
         self, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]
     ) -> None:
-        """On the replay's thread."""
         lines = {}
         for start in starts:
             outlet = self._side._outlets[start.stream]
@@ -97,7 +118,6 @@ class GroupDisk:
             lines[start.stream] = line
         with self._side._changed:
             done(lines)
-        self._side._wake()  # members come and go on the I/O thread only
 
 
 def _checked(data: bytes, epoch: int) -> Frame | None:

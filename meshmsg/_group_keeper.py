@@ -80,9 +80,13 @@ class GroupKeeper:
         if id(seat) not in self._dirty:
             self._dirty[id(seat)] = seat
             if not self._wanted.is_set():
-                if not self._thread.is_alive() and not self._stopping.is_set():
-                    self._thread.start()
-                self._wanted.set()
+                self._call()
+
+    def _call(self) -> None:
+        """Have the thread save what is dirty."""
+        if not self._thread.is_alive() and not self._stopping.is_set():
+            self._thread.start()
+        self._wanted.set()
 
     def save_now(self, seat: Seat) -> None:
         """A group is there from now on: what happens next is for it, whatever happens to us."""
@@ -136,7 +140,7 @@ class GroupKeeper:
             self._fail(error)
             with self._lock:
                 self._dirty.update({id(seat): seat for seat in dirty.values() if seat.kept})
-            self._wanted.set()
+                self._call()  # which there was no need of, if this was the first save of all
             return False
         self._failing = False
         return True

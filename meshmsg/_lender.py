@@ -91,10 +91,13 @@ class Lender:
             return self._tell_due
         self._written = False
         self._tell_due = now + TELL_S
-        for identity in {key[0] for key in self._readers}:
-            mine = {key[2] for key in self._readers if key[0] == identity}
-            tails = [tail for tail in self.tails() if tail.stream in mine]
-            self._node.post(identity, c.Pong(0, self._node.instance, [], tails))
+        tails = {tail.stream: tail for tail in self.tails()}
+        wanted: dict[bytes, dict[str, None]] = {}
+        for identity, _, stream in self._readers:
+            wanted.setdefault(identity, {})[stream] = None
+        for identity, streams in wanted.items():
+            some = [tails[stream] for stream in streams if stream in tails]
+            self._node.post(identity, c.Pong(0, self._node.instance, [], some))
         for (identity, sub, stream), known in list(self._readers.items()):
             if self._logs[stream].place[0] > known:
                 self._readers[identity, sub, stream] = self._logs[stream].place[0]
@@ -115,7 +118,9 @@ class Lender:
         if isinstance(message, c.Status):
             figures = [figures for figures in message.figures if figures.stream not in logs]
             lent = len(figures) < len(message.figures)
-            if lent and not (figures or message.answers):
+            if message.closed and self._close(identity, message.sub):
+                lent = True
+            if lent and not (figures or message.answers or self._is_ours(message.sub)):
                 return None
             return replace(message, figures=figures)
         return message
@@ -135,6 +140,17 @@ class Lender:
         job = partial(self._admit, identity, sub, start, again)
         self._replay.submit(("admit", identity, sub, start.stream, again), job)
 
+    def _close(self, identity: bytes, sub: int) -> bool:
+        """A subscription ends; whether it read anything here."""
+        mine = [key for key in self._readers if key[:2] == (identity, sub)]
+        for key in mine:
+            del self._readers[key]
+        return bool(mine)
+
+    def _is_ours(self, sub: int) -> bool:
+        """Whether a subscription takes streams of this peer itself, too."""
+        return sub in self._node.publisher._subs
+
     def forget(self, identity: bytes) -> None:
         """A peer is gone."""
         for key in [key for key in self._readers if key[0] == identity]:
@@ -144,7 +160,7 @@ class Lender:
         """Somebody misses events that its publisher does not have."""
         self._node.counters["lender_nacks"] += 1
         key = ("nack", identity, message.sub, message.stream)
-        self._replay.submit(key, partial(self._answer, identity, message))
+        self._replay.submit(key, partial(self._answer, identity, message), may_wait=False)
 
     # --- the replay's thread ---
 

@@ -125,7 +125,9 @@ class Lending:
         """A source says what it has of an epoch; `False` if that is of no use any more."""
         receiver = source.receiver
         if admission.over and receiver is not None and admission.epoch < receiver.epoch:
-            return False  # we had not left it when we asked
+            if not admission.recorded:  # of a recorder: we had not left it when we asked
+                self._intake.counters["stale_admissions"] += 1
+            return False
         if not admission.recorded:
             is_new = receiver is not None and not admission.over
             # Where the publisher has a log, that has the end of the old one.

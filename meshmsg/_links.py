@@ -272,7 +272,7 @@ class Links:
     def _subscribe(self, link: Link, intake: Intake, starts: list[c.Start]) -> None:
         patterns = [pattern.text for pattern in intake.filter.patterns]
         name = self._node.names.get(intake.sub, "")
-        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name))
+        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
 
     def _offer(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
         infos = [link.streams[name] for name in names if _wants(intake, link.streams[name])]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmsg import _control as c
+from meshmsg._bookmarks import release
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
@@ -506,9 +507,9 @@ class Node:
         if self.intakes.pop(intake.sub, None) is None:
             return
         for link in self.links.up():
-            figures = intake.figures(link)
-            self.post(link, c.Status(intake.sub, figures, closed=True))
+            self.post(link, c.Status(intake.sub, intake.figures(link), closed=True))
         intake.close()
+        release(intake.bookmarks)
         self.names.pop(intake.sub, None)
 
     def work_inlet(self) -> WorkInlet:
@@ -562,8 +563,7 @@ class Node:
 
     def _send_status(self, intake: Intake, link: Link | None = None, answers: int = 0) -> None:
         for other in [link] if link is not None else self.links.up():
-            figures = intake.figures(other)
-            if figures or answers:
+            if (figures := intake.figures(other)) or answers:
                 self.post(other, c.Status(intake.sub, figures, answers))
 
     def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:

@@ -147,6 +147,7 @@ class PeerBase:
             if bookmarks is None:
                 problem = "'committed' needs a place and a name: Peer(data_dir=...), name='...'"
                 raise ConfigError("start", problem)
+            bookmarks.claim()
             begin = dataclasses.replace(begin, committed=bookmarks.read())
         elif hold:
             raise ConfigError("hold", "goes with start='committed': it holds what comes after that")

@@ -14,7 +14,13 @@ from meshmsg._event import Loss, Position
 from meshmsg._subframe import cut
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_files import Files, read_small, replace_small
-from meshmsg.recovery.log_folder import VERSION, LogFolder, decode_checked, encode_checked
+from meshmsg.recovery.log_folder import (
+    UNKNOWN,
+    VERSION,
+    LogFolder,
+    decode_checked,
+    encode_checked,
+)
 from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.receiver import Delivery
 
@@ -122,6 +128,28 @@ class RecordedLog:
         self.frames += 1
         self.bytes += len(data)
         return True
+
+
+def unfit(folder: LogFolder, mesh: str) -> str:
+    """Why a folder cannot take another peer's stream; empty if it can.  Raises `LogError`."""
+    about = folder.about()
+    if about is not None and about.wire_id != UNKNOWN and about.mesh != mesh:
+        return f"has the stream of mesh {about.mesh!r}: give each mesh's recorder its own data_dir"
+    if folder.segments() and recorded_topics(folder) is None:
+        return "is the log of the publisher itself: give the recorder a data_dir of its own"
+    return ""
+
+
+def adopt(folder: LogFolder) -> None:
+    """The publisher of a stream goes on with what a recorder kept of it; raises `LogError`."""
+    path = f"{folder.path}/{RECORDED_FILE}"
+    try:
+        if RECORDED_FILE in folder.files.names(folder.path):
+            log.info("%s was kept by a recorder, and is its publisher's from now on", folder.path)
+            folder.files.remove(path)
+            folder.files.sync_folder(folder.path)
+    except OSError as error:
+        raise LogError(path, f"could not be removed: {error.strerror or error}") from error
 
 
 def recorded_topics(folder: LogFolder) -> str | None:

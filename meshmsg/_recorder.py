@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._config import Record
 from meshmsg._control import Figures
-from meshmsg._errors import LogError
+from meshmsg._errors import LogError, LogLocked
 from meshmsg._event import Loss, Position
 from meshmsg._intake import Intake
 from meshmsg._lender import Lender
 from meshmsg._log_words import Retention
-from meshmsg._recorded_log import RecordedLog, recorded_topics
+from meshmsg._recorded_log import RecordedLog, recorded_topics, unfit
 from meshmsg._source import Books, Source, StartAt
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_files import REAL
-from meshmsg.recovery.log_folder import find_logs
+from meshmsg.recovery.log_folder import LogFolder, find_logs
 from meshmsg.recovery.receiver import Delivery, StreamReceiver
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ RETRY_S = 0.2
 #: Written before the books are brought up to date, and the disk waited for.
 TURN_BYTES = 8 * 1024 * 1024
 STREAMS_MAX = 10_000
+#: A stream that cannot be kept here is not waited for; it is tried again after this long.
+REFUSED_S = 5.0
 
 Item = tuple[Source, Books, Delivery]
 
@@ -95,6 +97,8 @@ class Recorder:
         self.problem: str | None = None  #: why nothing is written just now
         self.intake: RecorderIntake | None = None
         self.lender = Lender(node, self.logs)
+        self.refused: dict[str, str] = {}  #: streams that cannot be kept here, and why
+        self._refused_at: dict[str, float] = {}
         self._unentered: list[Item] = []
         self._stopped = threading.Event()
         name = f"meshmsg-{node.config.name} recorder"
@@ -232,9 +236,9 @@ class Recorder:
             self._unentered.append(item)
         if self._settings.fsync == "always":
             for stream in {item[1].stream for item in self._unentered}:
-                writer = self.logs[stream].writer
-                if writer.epoch:
-                    writer.sync(writer.written)
+                recorded = self.logs.get(stream)  # none of one that is refused
+                if recorded is not None and recorded.writer.epoch:
+                    recorded.writer.sync(recorded.writer.written)
         done, self._unentered = self._unentered, []
         for item in done:
             intake.enter(item)
@@ -247,24 +251,53 @@ class Recorder:
         source, books, delivery = item
         recorded = self.logs.get(books.stream)
         if recorded is None:
-            if len(self.logs) >= STREAMS_MAX:
-                raise LogError(books.stream, f"{STREAMS_MAX} streams are recorded already")
-            info = source.info
-            recorded = self._open_log(books.stream, info.topics, info.codec)
-            self.lender.on_new_stream()
+            recorded = self._begin(source, books.stream)
+            if recorded is None:
+                return source, books, self._lose(books, delivery)
         if recorded.put(books.epoch, books.start, delivery):
             return item
         lost = self._refuse(recorded, books, delivery)
         return source, books, lost
 
-    def _refuse(self, recorded: RecordedLog, books: Books, delivery: Delivery) -> Loss:
-        """An epoch that lies before those that are kept cannot be put into their order."""
+    def _begin(self, source: Source, stream: str) -> RecordedLog | None:
+        """The log of a new stream; `None` if it cannot be kept here, and others must not wait."""
+        now = time.monotonic()
+        if now - self._refused_at.get(stream, -REFUSED_S) < REFUSED_S:
+            return None
+        data_dir = self._node.config.data_dir
+        assert data_dir is not None
+        folder = LogFolder.of(data_dir, stream)
+        full = len(self.logs) >= STREAMS_MAX
+        problem = "" if not full else f"is one too many: {STREAMS_MAX:,} streams are recorded"
+        problem = problem or unfit(folder, self._mesh)
+        try:
+            if not problem:
+                recorded = self._open_log(stream, source.info.topics, source.info.codec)
+                self.refused.pop(stream, None)
+                self._refused_at.pop(stream, None)
+                self.lender.on_new_stream()
+                return recorded
+        except LogLocked as error:
+            problem = f"{error.problem}: give the recorder a data_dir of its own"
+        self._refused_at[stream] = now
+        if self.refused.get(stream) != problem and len(self.refused) < STREAMS_MAX:
+            self.refused[stream] = problem
+            log.error("%s is not recorded: %s %s", stream, folder.path, problem)
+        return None
+
+    def _lose(self, books: Books, delivery: Delivery) -> Loss:
+        """What is not kept, as it is entered in the books."""
         if isinstance(delivery, Loss):
             loss = delivery
         else:
             first, stop = (delivery.frame.first + n for n in (delivery.lo, delivery.hi))
             loss = Loss(books.stream, books.epoch, first, stop, "gone")
         self._node.counters["unrecorded"] += loss.count
+        return loss
+
+    def _refuse(self, recorded: RecordedLog, books: Books, delivery: Delivery) -> Loss:
+        """An epoch that lies before those that are kept cannot be put into their order."""
+        loss = self._lose(books, delivery)
         recorded.lost += loss.count
         if recorded.refused_epoch != books.epoch:
             recorded.refused_epoch = books.epoch
@@ -284,6 +317,7 @@ class Recorder:
         return {
             "topics": list(self._config.topics),
             "problem": self.problem,
+            "refused": [{"stream": s, "reason": r} for s, r in list(self.refused.items())],
             "streams": [
                 {
                     "stream": recorded.stream,

@@ -21,6 +21,8 @@ from meshmsg.recovery.log_repair import find_frames
 log = logging.getLogger("meshmsg.peer")
 
 Range = tuple[int, int]
+#: Questions that wait; of those who ask again anyway, more are left unanswered.
+JOBS_MAX = 10_000
 
 
 class Chapter(NamedTuple):
@@ -43,10 +45,16 @@ class Replay:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"{name} replay", daemon=True)
 
-    def submit(self, key: object, job: Callable[[], None]) -> None:
-        """Have something done; what waits under the same key is replaced."""
+    def submit(self, key: object, job: Callable[[], None], *, may_wait: bool = True) -> None:
+        """Have something done; what waits under the same key is replaced.
+
+        `may_wait=False`: not if very much waits already.
+        """
         with self._wanted:
             if self._stopped:
+                return
+            if not may_wait and len(self._jobs) >= JOBS_MAX and key not in self._jobs:
+                self.counters["replay_full"] += 1
                 return
             if not self._thread.is_alive():
                 self._thread.start()

@@ -173,7 +173,8 @@ class ReplayService:
         return read.credit > 0 and (read.ahead < share or not read.ahead)
 
     def _end(self, read: _Read) -> None:
-        self._reads.pop((read.identity, read.number), None)
+        if self._reads.get((read.identity, read.number)) is read:
+            del self._reads[read.identity, read.number]
 
     def _refuse(
         self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit, problem: str
@@ -229,7 +230,7 @@ class ReplayService:
 
     def _step(self, read: _Read) -> None:
         """Send the next part of a read, and have it wait for its turn or for credit."""
-        if (read.identity, read.number) not in self._reads:
+        if self._reads.get((read.identity, read.number)) is not read:  # ended, or begun anew
             read.reader.close()
             return
         first, frames, gone, short = read.at, *_gather(read)

@@ -78,6 +78,7 @@ class LogWriter:
         self._journal = Journal()
         self._journal_lock = threading.Lock()
         self._appender: Appender | None = None
+        self._ended: tuple[int, int] | None = None  # an epoch that the journal has yet to close
         self._rolled = False
         self._retained_ns = 0
         self._saved_ns = 0
@@ -172,9 +173,14 @@ class LogWriter:
         number = 0
         try:
             if old is not None:
-                old.close()
+                # Remembered, should any of this fail: else readers would take it for empty.
+                self._ended = (old.epoch, old.next)
                 number = old.written
-                self._record(old.epoch, old.next, old.next)
+                old.close()
+            if self._ended is not None:
+                ended, stop = self._ended
+                self._record(ended, stop, stop)
+                self._ended = None
             self._record(epoch, first, None)
             self.recovery.last_epoch = epoch
             last = self.recovery.last

@@ -17,6 +17,7 @@ import typer
 
 from meshmsg._config import Record
 from meshmsg._errors import ConfigError
+from meshmsg._event import Loss
 from meshmsg._peer import Peer, config_arguments
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
@@ -135,7 +136,8 @@ def record(
         progress = Progress(peer)
         with _view(json=json, quiet=quiet) as show:
             _watch(progress, show, stop, every_s, timeout_s)
-    return BAD if any(log.lost for log in recorder.logs.values()) else GOOD
+    lost = any(log.lost for log in recorder.logs.values())
+    return BAD if lost or recorder.refused else GOOD
 
 
 def _watch(
@@ -185,7 +187,7 @@ class Progress:
         self._peer = peer
         self._at = time.monotonic()
         self._events = self._bytes = 0
-        self._reported = 0
+        self._reported: Loss | None = None
 
     def events(self) -> int:
         """Events recorded since the start."""
@@ -208,17 +210,23 @@ class Progress:
         node = self._peer._open_node()
         intake = None if node.recorder is None else node.recorder.intake
         losses = [] if intake is None else list(intake.losses)
-        new, self._reported = losses[self._reported :], len(losses)
+        told = [n for n, loss in enumerate(losses, 1) if loss is self._reported]
+        new = losses[told[-1] if told else 0 :]  # only the newest are kept: counting would not do
+        self._reported = losses[-1] if losses else None
         return {
             "events": events,
             "bytes": size,
             "lost": sum(row["lost"] for row in streams),
             **rates,
             "peers": sum(link["state"] == "up" for link in stats["links"]),
-            "problem": recorder["problem"],
+            "problem": recorder["problem"] or _refusals(recorder["refused"]),
             "streams": streams,
             "losses": [loss_object(loss)["loss"] for loss in new],
         }
+
+
+def _refusals(refused: list[dict[str, str]]) -> str | None:
+    return "; ".join(f"{row['stream']} {row['reason']}" for row in refused[:3]) or None
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from meshmsg.recovery.log_faults import FaultyFiles
 from meshmsg.recovery.log_files import File, RealFile, RealFiles
 from meshmsg.recovery.log_folder import escape
 from meshmsg.recovery.log_format import SegmentName, in_effect, parse_name
+from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.log_retention import expired
 from meshmsg.recovery.log_writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, frame_of, items_of
@@ -723,3 +724,21 @@ def test_recorder_goes_on_in_an_epoch_after_its_own_restart() -> None:
 
 def test_folder_names_give_the_stream_back() -> None:
     assert escape("pricing/orders.**") == "pricing%2Forders.%2A%2A"
+
+
+def test_end_of_an_epoch_is_known_though_the_next_could_not_be_begun_at_once() -> None:
+    """Whoever reads takes an epoch without an end, in the middle, for empty."""
+    files = memory()
+    writer = opened(files)
+    writer.follow(7, 0)
+    put(writer, b"one", b"two")
+    files.faults.write_error = 1.0
+    with pytest.raises(LogError):
+        writer.follow(9, 0)
+    files.faults.write_error = 0.0
+    writer.follow(9, 0)
+    with LogReader(writer.folder) as reader:
+        known = reader.journal.find(7)
+        assert known is not None
+        assert known.stop == 2
+    writer.close()

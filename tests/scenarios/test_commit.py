@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,34 @@ def test_stream_without_a_log_resumes_while_its_publisher_lives(tmp_path: Path) 
                 got = [events.get(timeout=10) for _ in range(5)]
                 assert [e.data for e in got if e] == list(range(5 * part, 5 * part + 5))
                 events.commit()
+
+
+def test_name_is_one_subscriptions_at_a_time(tmp_path: Path) -> None:
+    """Of two, the slower one skipped at its next start what the faster one had done."""
+    stream = Stream("a.**", durability="log")
+    with (
+        Peer("pub", streams=[stream], data_dir=tmp_path / "pub") as pub,
+        Peer("one", connect=pub.address, data_dir=tmp_path / "sub") as one,
+        Peer("two", connect=pub.address, data_dir=tmp_path / "sub") as two,
+    ):
+        pub.publish("a.b", 0)
+        with one.subscribe("a.**", start="committed", name="audit") as events:
+            for peer in (one, two):
+                with pytest.raises(
+                    ConfigError, match=f"in use.*process {os.getpid()}.*another name"
+                ):
+                    peer.subscribe("a.**", start="committed", name="audit")
+            with two.subscribe("a.**", start="committed", name="other") as others:
+                assert others.get(timeout=30) is not None
+            with two.subscribe("a.**", start="earliest", name="audit") as others:
+                assert others.get(timeout=30) is not None  # it reads, and does not go on from there
+            assert events.get(timeout=30) is not None
+            events.commit()
+        left = two.subscribe("a.**", start="committed", name="audit")
+        two.close()  # and with it all its subscriptions
+        with one.subscribe("a.**", start="committed", name="audit") as events:
+            pub.publish("a.b", 1)
+            event = events.get(timeout=30)
+            assert event is not None
+            assert event.data == 1
+        left.close()
