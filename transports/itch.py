@@ -5,7 +5,7 @@ replaced.  All numbers are big-endian, prices have four decimals (`10_000` is on
 nanoseconds since midnight in six bytes, text is padded with spaces on its right.
 
 The messages a book is made of have types of their own; the others of the specification come as
-`OtherMessage`, their bodies untouched.  `ItchCodec` lets a stream carry messages as they are.
+`OtherMessage`, their bodies untouched.
 """
 
 from __future__ import annotations
@@ -309,20 +309,3 @@ def _decode_other(data: bytes) -> OtherMessage:
         raise ProtocolError(f"no ITCH 5.0 message begins with {letter!r} and has {len(data)} bytes")
     _, locate, tracking, high, low = _OTHER.unpack_from(data)
     return OtherMessage(locate, tracking, high << 32 | low, letter, data[HEAD_BYTES:])
-
-
-class ItchCodec:
-    """A codec for streams: `Stream("feed.**", codec=ItchCodec())`."""
-
-    name = "itch-5.0"
-
-    def encode(self, data: Any, /) -> bytes:
-        """The bytes of a message; raises `PayloadError`."""
-        return encode_message(data)
-
-    def decode(self, payload: bytes, /) -> Message:
-        """The message; raises `PayloadError`."""
-        try:
-            return decode_message(payload)
-        except ProtocolError as problem:
-            raise PayloadError(str(problem)) from None

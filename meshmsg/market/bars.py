@@ -59,4 +59,6 @@ def add_prints(bars: Bars, prints: Iterable[Print]) -> Bars:
 
 def different_bars(ours: Bars, theirs: Bars) -> list[tuple[str, int]]:
     """Where two sets of bars are not the same, or only one has any."""
-    return sorted(place for place in ours.keys() | theirs.keys() if ours.get(place) != theirs.get(place))
+    return sorted(
+        place for place in ours.keys() | theirs.keys() if ours.get(place) != theirs.get(place)
+    )

@@ -65,7 +65,7 @@ class Entered(NamedTuple):
 class Tick(NamedTuple):
     """What happened in a stretch of time."""
 
-    feed: list[tuple[str, Message]]  # stock and message; "" where it concerns all
+    feed: list[Message]
     prints: list[Print]
     entered: list[Entered]
 
@@ -101,13 +101,18 @@ class Simulator:
     True
     """
 
-    def __init__(self, stocks: int = 300, rate: float = 5000.0, seed: int = 7) -> None:
+    def __init__(
+        self, stocks: int = 300, rate: float = 5000.0, seed: int = 7, check_every: int = 0
+    ) -> None:
         if not 1 <= stocks <= STOCKS_MAX:
             raise ConfigError("stocks", f"{stocks!r} is not a number from 1 to {STOCKS_MAX:,}")
         if not 0 < rate < 1e7:
             raise ConfigError("rate", f"{rate!r} is not a number of arrivals a second")
         self.books = Books()
-        self.messages = 0
+        self.messages = 0  #: told so far
+        #: The hash of the books after so many messages, if `check_every` is given.
+        self.hashes: dict[int, str] = {}
+        self._check_every = check_every
         self._rng = rng = random.Random(seed)
         self._arrivals = Arrivals(rate, stocks, rng)
         self.stocks = [
@@ -140,10 +145,10 @@ class Simulator:
 
     def open(self) -> Tick:
         """The day begins: who is traded here."""
-        self._say("", SystemEvent(0, 0, self._now_ns, "O"))
+        self._say(SystemEvent(0, 0, self._now_ns, "O"))
         for stock in self.stocks:
-            self._say(stock.name, StockDirectory(stock.locate, 0, self._now_ns, stock.name))
-        self._say("", SystemEvent(0, 0, self._now_ns, "Q"))
+            self._say(StockDirectory(stock.locate, 0, self._now_ns, stock.name))
+        self._say(SystemEvent(0, 0, self._now_ns, "Q"))
         return self._take()
 
     def until(self, at_s: float) -> Tick:
@@ -162,17 +167,20 @@ class Simulator:
 
     def close(self) -> Tick:
         """The day ends; what rests in the books stays there."""
-        self._say("", SystemEvent(0, 0, self._now_ns, "M"))
-        self._say("", SystemEvent(0, 0, self._now_ns, "C"))
+        self._say(SystemEvent(0, 0, self._now_ns, "M"))
+        self._say(SystemEvent(0, 0, self._now_ns, "C"))
         return self._take()
 
     def _take(self) -> Tick:
         tick, self._tick = self._tick, Tick([], [], [])
-        self.messages += len(tick.feed)
         return tick
 
-    def _say(self, stock: str, message: Message) -> None:
-        self._tick.feed.append((stock, message))
+    def _say(self, message: Message) -> None:
+        """Tell of what has just been done to the books, and of nothing else."""
+        self._tick.feed.append(message)
+        self.messages += 1
+        if self._check_every and self.messages % self._check_every == 0:
+            self.hashes[self.messages] = self.books.hash()
 
     # --- what traders do ---
 
@@ -209,7 +217,7 @@ class Simulator:
         ref = self._stale(stock)
         self._gone(stock, ref)
         self.books.remove(ref)
-        self._say(stock.name, Deleted(stock.locate, 0, self._now_ns, ref))
+        self._say(Deleted(stock.locate, 0, self._now_ns, ref))
 
     def _cancel(self, stock: Stock) -> None:
         ref = self._rng.choice(stock.refs)
@@ -219,7 +227,7 @@ class Simulator:
             return
         part = LOT * self._rng.randint(1, (shares - 1) // LOT)
         self.books.reduce(ref, part)
-        self._say(stock.name, Cancelled(stock.locate, 0, self._now_ns, ref, part))
+        self._say(Cancelled(stock.locate, 0, self._now_ns, ref, part))
 
     def _replace(self, stock: Stock) -> None:
         """A quote follows the price, as far as it can without trading."""
@@ -234,8 +242,7 @@ class Simulator:
         self._gone(stock, ref)
         self.books.add(stock.locate, side, price, new, shares)
         self._here(stock, new)
-        message = Replaced(stock.locate, 0, self._now_ns, ref, new, shares, price)
-        self._say(stock.name, message)
+        self._say(Replaced(stock.locate, 0, self._now_ns, ref, new, shares, price))
 
     def _take_shares(self, stock: Stock) -> None:
         """An order at any price within a few levels; what it does not get is not kept."""
@@ -257,7 +264,7 @@ class Simulator:
         match = self._print(stock, price, shares)
         ref, self._next_ref = self._next_ref, self._next_ref + 1
         head = (stock.locate, 0, self._now_ns, ref)
-        self._say(stock.name, HiddenTrade(*head, side, shares, stock.name, price, match))
+        self._say(HiddenTrade(*head, side, shares, stock.name, price, match))
 
     # --- the matching engine ---
 
@@ -274,7 +281,7 @@ class Simulator:
             self.books.reduce(ref, part)
             shares -= part
             match = self._print(stock, price, part)
-            self._say(stock.name, Executed(stock.locate, 0, self._now_ns, ref, part, match))
+            self._say(Executed(stock.locate, 0, self._now_ns, ref, part, match))
         return shares
 
     def _print(self, stock: Stock, price: int, shares: int) -> int:
@@ -293,7 +300,7 @@ class Simulator:
         self.books.add(stock.locate, side, price, ref, shares)
         self._here(stock, ref)
         head = (stock.locate, 0, self._now_ns, ref)
-        self._say(stock.name, AddOrder(*head, side, shares, stock.name, price))
+        self._say(AddOrder(*head, side, shares, stock.name, price))
 
     def _crosses(self, stock: Stock, side: str, price: int) -> bool:
         best = self._other(stock, side).best
