@@ -164,4 +164,4 @@ class MoldToMesh:
     def _lose(self, loss: MoldLoss) -> None:
         log.warning("messages %d to %d were lost", loss.first, loss.stop - 1)
         self._peer.publish(f"{self._topic}.lost", loss._asdict())
-        self.counters["lost"] += loss.count
+        self.counters["lost"] += loss.size

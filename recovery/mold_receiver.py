@@ -26,7 +26,7 @@ class MoldLoss(NamedTuple):
     stop: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many they are."""
         return self.stop - self.first
 
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 
     session: str
     first: int
-    count: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class MoldReceiver:
         self._ask_at = now + self._timing.retry_s
         assert self.session is not None
         found = [
-            Wanted(self.session, first, min(stop - first, COUNT_MAX))
+            Wanted(self.session, first, min(stop, first + COUNT_MAX))
             for first, stop in self._gaps(REQUESTS_MAX)
         ]
         self.counters["requests"] += len(found)

@@ -1,7 +1,7 @@
 """Sockets of MoldUDP64: a sender with its re-request server, and a listener that asks.
 
-The sender has a thread of its own, for heartbeats and requests; `send` is safe from any thread.  The
-listener has none: it reads while its caller waits.
+The sender has a thread of its own, for heartbeats and requests; `send` is safe from any thread.
+The listener has none: it reads while its caller waits.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class MoldSender:
                 line.socket.close()
             if isinstance(error, BindError):
                 raise
-            raise BindError("%s:%d" % self._serve, str(error.strerror)) from None
+            raise BindError(":".join(map(str, self._serve)), str(error.strerror)) from None
         self._server.setblocking(False)
         self._stop = Wakeup()
         self._closed = threading.Event()
@@ -180,8 +180,8 @@ class MoldSender:
                     count = END_OF_SESSION if self._finished else HEARTBEAT
                     self._send(encode_head(self.session, self._store.next, count))
                 wait = max(0.001, self._sent_at + self._heartbeat_s - now)
-            ready, _, _ = select.select([self._server, self._stop.fd], [], [], wait)
-            if self._server in ready:
+            ready, _, _ = select.select([self._server.fileno(), self._stop.fd], [], [], wait)
+            if self._server.fileno() in ready:
                 self._serve_requests()
 
     def _serve_requests(self) -> None:
@@ -199,7 +199,7 @@ class MoldSender:
             if request.session not in ("", self.session):
                 self.counters["other_sessions"] += 1
                 continue
-            self._answer(request.first, request.count, source)
+            self._answer(request.first, request.stop - request.first, source)
 
     def _answer(self, first: int, count: int, source: Any) -> None:
         with self._lock:
@@ -241,7 +241,7 @@ class MoldSender:
 class MoldListener:
     """A session received from one or two lines; what is missing is asked of the server.
 
-    >>> with MoldListener(["239.255.7.7:30001"], server="127.0.0.1:30009") as feed:  # doctest: +SKIP
+    >>> with MoldListener(["239.255.7.7:30001"], server="127.0.0.1:30009") as feed: # doctest: +SKIP
     ...     for item in feed.get(timeout=1):
     ...         print(item)
     """
@@ -355,7 +355,9 @@ class MoldListener:
         if self._server is None:
             return
         try:
-            self._asking.sendto(encode_head(*wanted), self._server)
+            self._asking.sendto(
+                encode_head(wanted.session, wanted.first, wanted.stop - wanted.first), self._server
+            )
         except OSError as error:  # asked again soon
             self.counters["send_errors"] += 1
             log.debug("asking %s failed: %s", self._server, error)

@@ -45,11 +45,11 @@ class MoldPacket(NamedTuple):
 
 
 class MoldRequest(NamedTuple):
-    """A request for messages again."""
+    """A request for messages `first` to `stop` (half-open) again."""
 
     session: str
     first: int
-    count: int
+    stop: int
 
 
 def check_session(session: str) -> str:
@@ -99,7 +99,7 @@ def decode_packet(data: bytes) -> MoldPacket:
         return MoldPacket(session, first, (), count == END_OF_SESSION)
     if first + count > NUMBER_MAX:
         raise ProtocolError(f"messages beyond the last number: {first} and {count}")
-    messages = []
+    messages: list[bytes] = []
     at, end = HEAD_BYTES, len(data)
     for _ in range(count):
         start = at + LENGTH_BYTES
@@ -117,7 +117,7 @@ def decode_request(data: bytes) -> MoldRequest:
     session, first, count = _head(data)
     if len(data) != HEAD_BYTES or not 0 < count < END_OF_SESSION:
         raise ProtocolError("not a request for messages")
-    return MoldRequest(session, first, count)
+    return MoldRequest(session, first, first + count)
 
 
 def _head(data: bytes) -> tuple[str, int, int]:

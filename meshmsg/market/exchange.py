@@ -2,9 +2,9 @@
 
 | stream | what | how |
 |---|---|---|
-| `feed.**` | every change of every book, as ITCH 5.0 messages | multicast on lines A and B, durable |
+| `feed.**` | every change of every book, as ITCH 5.0 messages | multicast, lines A and B, durable |
 | `trades.**` | every trade, as msgpack | the same |
-| `orders.**` | every order as it came in, by account | ZeroMQ, durable, shared by the group `risk` |
+| `orders.**` | every order as it came in, by account | ZeroMQ, durable, for the group `risk` |
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ ORDERS_MIN, ORDERS_MAX = 12, 120
 #: Levels that one order eats through at most.
 SWEEP_MAX = 3
 PRICE_MIN, PRICE_MAX = 20 * TICK, 2_000_000 * TICK
-#: A letter a stock more than there are well-known ones.
-KNOWN = "AAPL MSFT NVDA AMZN GOOG META TSLA AVGO COST NFLX AMD ADBE PEP CSCO INTC QCOM".split()
+#: The busiest stocks have names that people know.
+KNOWN = ("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "META", "TSLA", "AVGO", "COST", "NFLX", "AMD")
 
 
 class Print(NamedTuple):
@@ -89,7 +89,7 @@ def stock_names(count: int) -> list[str]:
     for n in range(max(0, count - len(KNOWN))):
         letters = [chr(65 + n // 26**place % 26) for place in (3, 2, 1, 0)]
         made.append("".join(letters))
-    return (KNOWN + [name for name in made if name not in KNOWN])[:count]
+    return [*KNOWN, *made][:count]
 
 
 class Simulator:
