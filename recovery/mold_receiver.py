@@ -107,9 +107,8 @@ class MoldReceiver:
         if not messages:
             self.counters["heartbeats"] += not ends
         elif stop <= self.next:
-            self.counters["duplicates"] += len(messages)
+            self.counters["duplicates"] += 1
         elif first <= self.next:
-            self.counters["duplicates"] += self.next - first
             self._hand_on(messages[self.next - first :])
             self._drain(now)
         else:
@@ -124,15 +123,13 @@ class MoldReceiver:
         self.next += len(messages)
 
     def _hold(self, first: int, messages: Sequence[bytes]) -> None:
-        there = self._held.get(first)
-        if there is not None and len(there) >= len(messages):
-            self.counters["duplicates"] += len(messages)
-            return
         if self._held_count + len(messages) > self._timing.held_max:
-            self.counters["held_full"] += len(messages)
+            self.counters["held_full"] += 1
             return
         # Two lines cut their packets alike, a re-request server may not: keep what is new of it.
-        for at, part in list(self._new_parts(first, messages)):
+        parts = list(self._new_parts(first, messages))
+        self.counters["duplicates"] += not parts
+        for at, part in parts:
             insort(self._starts, at)
             self._held[at] = part
             self._held_count += len(part)
@@ -149,7 +146,6 @@ class MoldReceiver:
                 break
             if at < start:
                 yield at, messages[at - first : start - first]
-            self.counters["duplicates"] += max(0, min(stop, held_stop) - max(at, start))
             at = max(at, held_stop)
         if at < stop:
             yield at, messages[at - first :]
@@ -159,8 +155,7 @@ class MoldReceiver:
         assert self.next is not None
         while self._starts and (start := self._starts[0]) <= self.next:
             messages = self._pop()
-            known = min(len(messages), self.next - start)  # an answer that was cut otherwise
-            self.counters["duplicates"] += known
+            known = self.next - start  # an answer was cut otherwise than this
             if known < len(messages):
                 self._hand_on(messages[known:])
         self._give_up_at = now + self._timing.deadline_s

@@ -23,7 +23,7 @@ FEED, TRADES, ORDERS = "feed.itch", "trades.tape", "orders.new"
 STREAMS = ("feed.**", "trades.**", "orders.**")
 RISK = "risk"
 #: The feed's buffer is small, so that who is slow or late is served from the log.
-FEED_BUFFER = "1MiB"
+FEED_BUFFER = "512KiB"
 #: How far the tape's ports are from the feed's.
 TAPE_PORTS = 10
 
