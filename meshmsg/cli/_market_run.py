@@ -57,6 +57,8 @@ class Handling:
     report: dict[str, Any] = field(default_factory=dict)
     #: Reports of earlier starts, the last of each.
     past: list[dict[str, Any]] = field(default_factory=list)
+    #: How many messages there were when it was killed.
+    killed_at: int = 0
 
     def figure(self, name: str) -> int:
         """A figure of this start."""
@@ -245,6 +247,7 @@ class Run(Stage):
         self._workers = [pair for pair in self._workers if pair[0] is not worker]
         worker.end()
         handling.past.append(handling.report)
+        handling.killed_at = self.simulator.messages
         handling.report, handling.state, handling.worker = {}, "killed", None
         self._tell(f"{KILLED} is killed (SIGKILL), in the middle of it")
 

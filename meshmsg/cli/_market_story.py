@@ -23,14 +23,13 @@ class Check(NamedTuple):
 def story(outcome: Outcome) -> list[str]:
     """A few sentences, one a paragraph."""
     killed, mold = _named(outcome, KILLED), _named(outcome, MOLD)
-    before = int(killed.past[-1].get("applied", 0)) if killed.past else 0
     return [
         f"An exchange sent {outcome.published[FEED]:,} messages about its order books to a "
         f"multicast group, on lines A and B, and {outcome.published[TRADES]:,} trades beside them. "
         f"Every receiver lost {outcome.drop:.0%} of the packets on each line.",
         f"{SLOW} was too slow while the market was open. Nobody waited, and nothing was dropped.",
-        f"{KILLED} was killed after message {before:,}. It came back with the books of its last "
-        f"snapshot, at message {killed.figure('resumed'):,}, and went on from there.",
+        f"{KILLED} was killed when {killed.killed_at:,} messages were out. It came back with the "
+        f"books of its last snapshot, at message {killed.figure('resumed'):,}, and went on.",
         f"{LATE} came in the middle of the day and read all of it from the beginning. For those "
         f"who were slow, late or away the exchange read {outcome.replayed:,} frames from its log.",
         f"{MOLD} knows nothing of meshmsg: it got the feed from a gateway as MoldUDP64 packets, "

@@ -36,21 +36,23 @@ def _line(run: Run) -> str:
     for handling in run.handlers.values():
         if handling.state == "waiting":
             continue
+        equal, wrong = _compared(run, handling)
+        verdict = f"books DIFFER {wrong}x" if wrong else f"books equal {equal}x"
         parts.append(
             f"{handling.name} ({ROLES[handling.name]}) {handling.state}, "
             f"{run.behind(handling):,} behind, {handling.total('dropped'):,} lost, "
-            f"{handling.total('repaired'):,} repaired, {_verdict(run, handling)}"
+            f"{handling.total('repaired'):,} repaired, {verdict}"
         )
     handled = [int(said.get("handled", 0)) for said in run.desk.values()]
     parts.append("risk " + " + ".join(f"{count:,}" for count in handled))
     return " | ".join(parts)
 
 
-def _verdict(run: Run, handling: Handling) -> str:
-    """How many checkpoints were equal to the exchange's, or that one was not."""
+def _compared(run: Run, handling: Handling) -> tuple[int, int]:
+    """At how many checkpoints the books were those of the exchange, and at how many not."""
     made = handling.hashes.keys() & run.simulator.hashes.keys()
-    wrong = wrong_hashes(run.simulator.hashes, handling.hashes)
-    return f"BOOKS DIFFER at {wrong[0]:,}" if wrong else f"books equal {len(made)}x"
+    wrong = len(wrong_hashes(run.simulator.hashes, handling.hashes))
+    return len(made) - wrong, wrong
 
 
 def _picture(run: Run) -> RenderableType:
@@ -128,17 +130,17 @@ def _handlers(run: Run) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    rows = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, padding=(0, 1))
-    for name in ("feed handler", "", ""):
-        rows.add_column(name, no_wrap=True)
-    for name in ("in its books", "lost", "twice", "repaired", "behind"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    rows.add_column("", ratio=1, min_width=8)
-    rows.add_column("books", justify="right", no_wrap=True)
+    rows = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, padding=(0, 1, 0, 0))
+    for width in (5, 15, 11):
+        rows.add_column("", no_wrap=True, min_width=width)
+    for name in ("messages", "lost", "twice", "repaired", "behind"):
+        rows.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    rows.add_column("", ratio=1)
+    rows.add_column("books", justify="right", no_wrap=True, min_width=8)
     scale = max([BAR_SCALE_MIN, *(run.behind(one) for one in run.handlers.values())])
     for handling in run.handlers.values():
         behind = run.behind(handling)
-        verdict = _verdict(run, handling)
+        equal, wrong = _compared(run, handling)
         rows.add_row(
             Text(handling.name, "bold"),
             Text(ROLES[handling.name], "dim"),
@@ -149,7 +151,7 @@ def _handlers(run: Run) -> RenderableType:
             Text(f"{handling.total('repaired'):,}", "green"),
             f"{behind:,}",
             ProgressBar(scale, behind, complete_style="yellow"),
-            Text(verdict, "bold red" if "DIFFER" in verdict else "green"),
+            Text("DIFFER", "bold red") if wrong else Text(f"{equal} equal", "green"),
         )
     return rows
 
