@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import chain, islice, product
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from meshmsg._errors import ConfigError
@@ -85,11 +87,8 @@ class Stock:
 
 def stock_names(count: int) -> list[str]:
     """Names for stocks: well-known ones, then AAAA, AAAB ..."""
-    made = []
-    for n in range(max(0, count - len(KNOWN))):
-        letters = [chr(65 + n // 26**place % 26) for place in (3, 2, 1, 0)]
-        made.append("".join(letters))
-    return [*KNOWN, *made][:count]
+    made = ("".join(letters) for letters in product(ascii_uppercase, repeat=4))
+    return list(islice(chain(KNOWN, (name for name in made if name not in KNOWN)), count))
 
 
 class Simulator:
