@@ -72,6 +72,7 @@ class MeshToMold:
         self._sending = sending
         self._stream: str | None = None
         self._epoch = 0
+        self._next = 0
         self._linger_s = 0.0
         self._on_open: Callable[[MoldSender], None] = lambda sender: None
 
@@ -94,10 +95,12 @@ class MeshToMold:
         ):
             while go_on():
                 for batch in events.batches(timeout=LOOK_S):
-                    self._check(batch.stream, whole=batch.keep is None)
                     if self.sender is None or batch.epoch != self._epoch:
                         self._open(stack, batch.epoch)
+                        self._next = batch.first
                     assert self.sender is not None
+                    self._check(batch.stream, batch.first, whole=batch.keep is None)
+                    self._next = batch.stop
                     self.sender.send(batch.payloads, batch.first + 1)
                     self.counters["messages"] += len(batch)
                     if not go_on():
@@ -111,13 +114,15 @@ class MeshToMold:
             time.sleep(self._linger_s)
             self.sender.close()
 
-    def _check(self, stream: str, *, whole: bool) -> None:
+    def _check(self, stream: str, first: int, *, whole: bool) -> None:
+        """Numbers that were filtered would look like a loss to those who receive."""
         if self._stream is None:
             self._stream = stream
-        if stream != self._stream or not whole:
-            problem = f"a session is one whole stream: {self._stream} is, and so is not {stream}"
-            if stream == self._stream:
-                problem = f"a session is one whole stream: take all topics of {stream}"
+        if stream != self._stream:
+            problem = f"a session is one whole stream, and these are {self._stream} and {stream}"
+            raise ConfigError("pattern", problem)
+        if first != self._next or not whole:
+            problem = f"a session is one whole stream: take all topics of {stream}"
             raise ConfigError("pattern", problem)
 
     def _open(self, stack: ExitStack, epoch: int) -> None:
@@ -131,6 +136,8 @@ class MeshToMold:
     def _lose(self, loss: Loss) -> None:
         """The numbers stay unused, so that receivers find the same gap."""
         self.counters["lost"] += loss.count
+        if loss.epoch == self._epoch:
+            self._next = max(self._next, loss.stop)
         log.warning("not sent as MoldUDP64: %s", loss)
 
 

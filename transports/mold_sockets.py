@@ -99,13 +99,12 @@ class MoldSender:
     def __enter__(self) -> Self:
         self._lines: list[_TxLine] = []
         try:
+            self._server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             for group in self._groups:
                 self._lines.append(_TxLine(group, self._ttl))
-            self._server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             self._server.bind(self._serve)
         except OSError as error:
-            for line in self._lines:
-                line.socket.close()
+            self._close_sockets()
             if isinstance(error, BindError):
                 raise
             raise BindError(":".join(map(str, self._serve)), str(error.strerror)) from None
@@ -233,6 +232,9 @@ class MoldSender:
         self._stop.set()
         self._thread.join()
         self._stop.close()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
         self._server.close()
         for line in self._lines:
             line.socket.close()
