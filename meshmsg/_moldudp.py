@@ -70,6 +70,7 @@ class MeshToMold:
         self._start = start
         self._session = session
         self._sending = sending
+        MoldSender(lines, session=session or "CHECKED", **sending)  # raises what is wrong with it
         self._stream: str | None = None
         self._epoch = 0
         self._next = 0

@@ -56,6 +56,12 @@ Seconds = Annotated[
 ]
 
 
+Count = Annotated[
+    int | None,
+    typer.Option("--count", "-n", min=1, show_default=False, help="Stop after this many messages."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     verbs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -79,6 +85,7 @@ def send(
         str | None,
         typer.Option(show_default=False, help="Name of the session; after the epoch if not given."),
     ] = None,
+    count: Count = None,
     duration: Seconds = None,
     linger: Annotated[
         str, typer.Option(metavar="TIME", help="Answer requests for this long at the end.")
@@ -115,7 +122,7 @@ def send(
         def opened(sender: MoldSender) -> None:
             note(f"session {sender.session}, requests to {sender.address}", quiet=quiet)
 
-        bridge.run(go_on, opened, linger_s)
+        bridge.run(lambda: go_on() and not _enough(bridge.counters, count), opened, linger_s)
     note(f"sent {bridge.counters['messages']:,} messages{_lost(bridge.counters)}", quiet=quiet)
     return BAD if bridge.counters["lost"] else GOOD
 
@@ -134,6 +141,7 @@ def recv(
         int, typer.Option(min=0, help="The first message wanted; 0: the first one heard.")
     ] = 1,
     wait: Annotated[int, typer.Option(min=0, help="Wait for this many subscribers.")] = 0,
+    count: Count = None,
     duration: Seconds = None,
     bind: Bind = None,
     connect: Connect = None,
@@ -171,7 +179,7 @@ def recv(
         if wait:
             peer.wait_for_subscribers(topic, wait, timeout=None)
         bridge = MoldToMesh(peer, topic, listener)
-        bridge.run(go_on)
+        bridge.run(lambda: go_on() and not _enough(bridge.counters, count))
         peer.flush(timeout=DRAIN_S)
     note(f"published {bridge.counters['messages']:,} messages{_lost(bridge.counters)}", quiet=quiet)
     return BAD if bridge.counters["lost"] else GOOD
@@ -183,6 +191,10 @@ def _clock(duration: str | None) -> Callable[[], bool]:
         return lambda: True
     until = time.monotonic() + seconds("--for", duration)
     return lambda: time.monotonic() < until
+
+
+def _enough(counters: Mapping[str, int], count: int | None) -> bool:
+    return count is not None and counters["messages"] + counters["lost"] >= count
 
 
 def _lost(counters: Mapping[str, int]) -> str:
