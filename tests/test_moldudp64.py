@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from meshmsg import ConfigError
 from meshmsg._errors import ProtocolError
-from meshmsg._moldudp import epoch_of, session_of
+from meshmsg.moldudp import epoch_of, session_of
 from meshmsg.transports.moldudp64 import (
     END_OF_SESSION,
     HEARTBEAT,

@@ -17,7 +17,7 @@ STEP_S = 0.02
 
 def main() -> None:
     options = arguments()
-    streams = market_streams(Lines())
+    streams = market_streams(Lines(f"{options.net}.7:30701", f"{options.net}.8:30703"))
     with Peer("exchange", streams=streams, bind=options.bind, data_dir=options.data) as peer:
         print("the exchange is at", peer.address)
         simulator = Simulator(options.stocks, options.rate, options.seed)
@@ -42,6 +42,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bind", default="tcp://127.0.0.1:7700")
+    parser.add_argument("--net", default="239.255.7", help="where lines A and B are")
     parser.add_argument("--data", default="./exchange-data", help="where the logs are kept")
     parser.add_argument("--stocks", type=int, default=300)
     parser.add_argument("--rate", type=float, default=4000, help="what happens in a second")

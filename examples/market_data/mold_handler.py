@@ -11,7 +11,7 @@ import time
 
 from meshmsg.market.follow import follow_mold
 from meshmsg.market.handler import Handler
-from meshmsg.transports.mold_sockets import MoldListener
+from meshmsg.moldudp import MoldListener
 
 LINES = ["239.255.7.9:30721", "239.255.7.10:30723"]
 

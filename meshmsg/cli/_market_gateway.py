@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshmsg._config import Tuning
-from meshmsg._moldudp import MeshToMold
 from meshmsg._peer import Peer
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.market.exchange import STREAMS
+from meshmsg.moldudp import MeshToMold
 
 REPORT_S = 0.1
 

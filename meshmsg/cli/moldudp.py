@@ -99,7 +99,7 @@ def send(
     quiet: Quiet = False,
 ) -> int:
     """Send until it is told to stop."""
-    from meshmsg._moldudp import MeshToMold
+    from meshmsg.moldudp import MeshToMold
 
     where, linger_s = parse_where(start), seconds("--linger", linger)
     go_on = _clock(duration)
@@ -152,7 +152,7 @@ def recv(
     quiet: Quiet = False,
 ) -> int:
     """Receive until the session ends."""
-    from meshmsg._moldudp import MoldToMesh
+    from meshmsg.moldudp import MoldToMesh
     from meshmsg.transports.mold_sockets import MoldListener
 
     go_on = _clock(duration)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from meshmsg import BindError, ClosedError, ConfigError, Peer, Stream
-from meshmsg._moldudp import MeshToMold, MoldToMesh, epoch_of
+from meshmsg.moldudp import MeshToMold, MoldToMesh, epoch_of
 from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.transports.mold_sockets import MoldListener, MoldSender
 

@@ -19,8 +19,20 @@ from meshmsg._errors import ConfigError
 from meshmsg._event import Loss
 from meshmsg._peer import Peer
 from meshmsg._subscription import StartFrom
-from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages
+from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.transports.mold_sockets import MoldListener, MoldSender
+
+__all__ = [
+    "MeshToMold",
+    "MoldListener",
+    "MoldLoss",
+    "MoldMessages",
+    "MoldSender",
+    "MoldTiming",
+    "MoldToMesh",
+    "epoch_of",
+    "session_of",
+]
 
 log = logging.getLogger("meshmsg.moldudp")
 
