@@ -23,6 +23,7 @@ from meshmsg._peer import Peer
 from meshmsg.cli._demo_stage import WAIT_S, Stage
 from meshmsg.cli._market_spark import Spark
 from meshmsg.cli._workers import Worker
+from meshmsg.market.bars import Bars
 from meshmsg.market.exchange import FEED, ORDERS, TRADES, Exchange, Lines, market_streams
 from meshmsg.market.simulator import Simulator
 from meshmsg.recovery.ledger import Ledger
@@ -32,6 +33,7 @@ SLOW, KILLED, LATE, MOLD = "alice", "bob", "carol", "dave"
 ROLES = {SLOW: "slow", KILLED: "killed and back", LATE: "joins late", MOLD: "MoldUDP64"}
 DESK = ("risk-1", "risk-2", "risk-3")
 GATEWAY = "gateway"
+TAPE = "tape"
 
 #: Market time that is published at once.
 STEP_S = 0.02
@@ -94,7 +96,8 @@ class Outcome:
     sent: dict[str, Any]
     replayed: int
     gateway: dict[str, Any]
-    bars: int
+    tape: dict[str, Any]
+    bars: Bars
     spark: Spark
     ledger: Ledger
 
@@ -119,6 +122,7 @@ class Run(Stage):
         self.handlers = {name: Handling(name, seed + n) for n, name in enumerate(ROLES, 1)}
         self.desk: dict[str, dict[str, Any]] = {name: {} for name in DESK}
         self.gateway: dict[str, Any] = {}
+        self.tape: dict[str, Any] = {}
         self.sent: dict[str, Any] = {}
         self.replayed = 0  # frames that were read from the log, for those who were slow or late
         self.news: deque[tuple[float, str]] = deque(maxlen=100)
@@ -195,8 +199,10 @@ class Run(Stage):
         self._start_handler(SLOW)
         self._start_handler(KILLED)
         self._hire(GATEWAY, "gateway", self.gateway.update, lines=list(self._mold_lines))
+        self._hire(TAPE, "tape", self.tape.update, seed=self.handlers[MOLD].seed + 1)
         self.spark.start(self._folder / EXCHANGE)
-        self.until(lambda: self._takers(ORDERS, len(DESK)) and self._takers(FEED, 3))
+        takers = {ORDERS: len(DESK), FEED: 3, TRADES: 1}
+        self.until(lambda: all(self._takers(topic, count) for topic, count in takers.items()))
         self._tell("the market opens")
         self.exchange.open()
         self.until(lambda: "server" in self.gateway)
@@ -267,6 +273,8 @@ class Run(Stage):
         self.until(lambda: all(handling.final for handling in self.handlers.values()))
         orders = self.exchange.published[ORDERS]
         self.until(lambda: self._desk_total("handled") >= orders and self._desk_is_idle())
+        trades = self.exchange.published[TRADES]
+        self.until(lambda: int(self.tape.get("bars_of", 0)) >= trades)
         if self.spark.running:
             self.phase = "Spark makes its bars"
             self._tell(self.phase)
@@ -338,7 +346,8 @@ class Run(Stage):
             sent=self.sent["feed.**"],
             replayed=self.replayed,
             gateway=self.gateway,
-            bars=len(self.exchange.bars),
+            tape=self.tape,
+            bars=self.exchange.bars,
             spark=self.spark,
             ledger=ledger,
         )

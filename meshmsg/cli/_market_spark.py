@@ -14,7 +14,7 @@ from typing import Any
 
 from meshmsg._errors import ConfigError
 from meshmsg.cli._workers import Worker
-from meshmsg.market.bars import Bar, Bars, different_bars
+from meshmsg.market.bars import Bars, bars_from, different_bars
 
 MODULE = "meshmsg.spark_sink.market"
 
@@ -80,7 +80,7 @@ class Spark:
         self.rows_wanted, self.bars_wanted = rows, len(ours)
         if not self.done:
             return
-        theirs = {(row[0], int(row[1])): Bar(*map(int, row[2:])) for row in self.report["bars"]}
+        theirs = bars_from(self.report["bars"])
         self.rows, self.bars = int(self.report["rows"]), len(theirs)
         self.wrong_bars = different_bars(ours, theirs)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from meshmsg.cli._market_run import GATEWAY, KILLED, LATE, MOLD, ROLES, SLOW, Handling, Outcome
+from meshmsg.market.bars import bars_from, different_bars
 from meshmsg.market.exchange import FEED, ORDERS, TRADES
 from meshmsg.market.handler import wrong_hashes
 
@@ -75,9 +76,18 @@ def checks(outcome: Outcome) -> Iterator[Check]:
         f"{_total(handlers, 'duplicates'):,}",
         "packets that came by the other line as well",
     )
-    lost = _total(handlers, "lost") + int(outcome.gateway.get("lost", 0))
+    lost = _total(handlers, "lost")
+    lost += sum(int(said.get("lost", 0)) for said in (outcome.gateway, outcome.tape))
     yield Check("declared lost", f"{lost:,}", "nobody is missing anything", lost == 0)
     yield from _books(outcome)
+    made = bars_from(outcome.tape.get("bars", ()))
+    yield Check(
+        "bars equal",
+        f"{len(made):,}",
+        f"one-second bars from {int(outcome.tape.get('trades', 0)):,} trades received, beside "
+        f"{len(outcome.bars):,} from the simulator's own record",
+        not different_bars(outcome.bars, made),
+    )
     yield from _desk(outcome, orders)
     yield Check(
         "ledger",
@@ -132,7 +142,6 @@ def _desk(outcome: Outcome, orders: int) -> Iterator[Check]:
 def _spark(outcome: Outcome) -> Iterator[Check]:
     spark = outcome.spark
     if spark.reason is not None:
-        yield Check("bars", f"{outcome.bars:,}", "one-second bars from the simulator's own record")
         yield Check("Spark", "-", f"left out: {spark.reason}")
         return
     yield Check(
@@ -142,7 +151,7 @@ def _spark(outcome: Outcome) -> Iterator[Check]:
         spark.rows == spark.rows_wanted,
     )
     yield Check(
-        "bars equal",
+        "bars in Spark",
         f"{spark.bars or 0:,}",
         f"one-second bars by Spark, beside {spark.bars_wanted:,} from the simulator's own record",
         spark.bars == spark.bars_wanted and not spark.wrong_bars,
@@ -179,7 +188,7 @@ def summary(outcome: Outcome, wrong: list[str]) -> dict[str, Any]:
             "published": outcome.published,
             "books": outcome.final,
             "checkpoints": len(outcome.hashes),
-            "bars": outcome.bars,
+            "bars": len(outcome.bars),
             "sender": outcome.sent,
             GATEWAY: outcome.gateway,
             "handlers": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshmsg.cli._demo_show import Views
-from meshmsg.cli._market_run import DESK, EXCHANGE, GATEWAY, ROLES, Handling, Run
+from meshmsg.cli._market_run import DESK, EXCHANGE, GATEWAY, ROLES, TAPE, Handling, Run
 from meshmsg.market.exchange import FEED, ORDERS, TRADES
 from meshmsg.market.handler import wrong_hashes
 from meshmsg.market.simulator import Stock
@@ -169,6 +169,8 @@ def _desk(run: Run) -> RenderableType:
     text.append(f"\n{GATEWAY}    ", "bold")
     text.append(f"{int(mold.get('messages', 0)):,} messages as MoldUDP64, ")
     text.append(f"{int(mold.get('server_resent', 0)):,} sent again", "green")
+    text.append(f"\n{TAPE}       ", "bold")
+    text.append(f"{int(run.tape.get('trades', 0)):,} trades into one-second bars")
     return text
 
 

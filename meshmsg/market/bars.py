@@ -6,7 +6,7 @@ so that bars that were made elsewhere from the same trades are equal, and not on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from meshmsg.market.simulator import Print
@@ -55,6 +55,11 @@ def add_prints(bars: Bars, prints: Iterable[Print]) -> Bars:
         there = bars.get(place)
         bars[place] = one if there is None else there.and_then(one)
     return bars
+
+
+def bars_from(rows: Iterable[Sequence[object]]) -> Bars:
+    """Bars from rows of stock, second and the fields of a `Bar`, as JSON has them."""
+    return {(str(row[0]), int(str(row[1]))): Bar(*(int(str(n)) for n in row[2:])) for row in rows}
 
 
 def different_bars(ours: Bars, theirs: Bars) -> list[tuple[str, int]]:

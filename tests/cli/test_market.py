@@ -15,7 +15,7 @@ from meshmsg.cli._market_run import KILLED, ROLES, Handling, Outcome
 from meshmsg.cli._market_spark import Spark
 from meshmsg.cli._market_story import checks, problems, story, summary
 from meshmsg.market.bars import Bar
-from meshmsg.market.exchange import FEED, ORDERS, TRADES
+from meshmsg.market.exchange import FEED, ORDERS, STREAMS, TRADES
 from meshmsg.recovery.ledger import Ledger, LedgerRow
 
 SHORT = ("--seconds", "2", "--stocks", "20", "--rate", "500", "--no-spark")
@@ -42,7 +42,7 @@ def test_demo_market_as_json(start: Any) -> None:
     demo = start("demo", "market", "--json", "--seed", "11", *SHORT)
     assert demo.end() == 0, demo.errors()
     *rows, last = (json.loads(line) for line in demo.out)
-    assert {row["stream"] for row in rows} == {"exchange/feed.**", "exchange/orders.**"}
+    assert {row["stream"] for row in rows} == {f"exchange/{name}" for name in STREAMS}
     found = last["demo"]
     assert found["problems"] == []
     for name in ROLES:
@@ -55,6 +55,7 @@ def test_demo_market_as_json(start: Any) -> None:
 
 # What the demo would call wrong ----------------------------------------------------------------
 
+BAR = Bar(1, 2, 1, 2, 10, 15, 3)
 PUBLISHED = {FEED: 100, TRADES: 10, ORDERS: 50}
 
 
@@ -80,7 +81,8 @@ def outcome(**changed: Any) -> Outcome:
         "sent": {},
         "replayed": 0,
         "gateway": {"lost": 0},
-        "bars": 4,
+        "tape": {"trades": 3, "lost": 0, "bars": [["A", 5, *BAR]]},
+        "bars": {("A", 5): BAR},
         "spark": Spark(False),
         "ledger": Ledger((row,)),
     }
@@ -109,6 +111,9 @@ def with_handler(name: str, **changed: Any) -> dict[str, Any]:
         (with_handler("dave", lost=2), "declared lost"),
         (with_handler("bob", resumed=0), "bob did not go on from its snapshot"),
         ({"gateway": {"lost": 1}}, "declared lost"),
+        ({"tape": {"trades": 3, "lost": 1, "bars": [["A", 5, *BAR]]}}, "declared lost"),
+        ({"tape": {"trades": 3, "bars": [["A", 6, *BAR]]}}, "bars equal"),
+        ({"tape": {}}, "bars equal"),
         ({"desk": {"risk-1": {"handled": 49, "exposure": {"A": 5, "B": 7}}}}, "risk: 49"),
         ({"exposure": {"A": 5, "B": 8}}, "exposure"),
         ({"ledger": Ledger((LedgerRow("s", 1, "x", 100, 99, 0),))}, "ledger"),
@@ -126,7 +131,7 @@ def sparks(rows: int, bars: list[list[Any]]) -> Spark:
     spark = Spark(False)
     spark.reason = None
     spark.report = {"rows": rows, "bars": bars}
-    spark.compare({("A", 5): Bar(1, 2, 1, 2, 10, 15, 3)}, 160)
+    spark.compare({("A", 5): BAR}, 160)
     return spark
 
 
@@ -135,8 +140,8 @@ def sparks(rows: int, bars: list[list[Any]]) -> Spark:
     [
         (sparks(160, [["A", 5, 1, 2, 1, 2, 10, 15, 3]]), ""),
         (sparks(159, [["A", 5, 1, 2, 1, 2, 10, 15, 3]]), "rows in Spark"),
-        (sparks(160, [["A", 5, 1, 2, 1, 2, 10, 16, 3]]), "bars equal"),
-        (sparks(160, []), "bars equal"),
+        (sparks(160, [["A", 5, 1, 2, 1, 2, 10, 16, 3]]), "bars in Spark"),
+        (sparks(160, []), "bars in Spark"),
     ],
 )
 def test_rows_and_bars_of_spark_are_compared(spark: Spark, said: str) -> None:
