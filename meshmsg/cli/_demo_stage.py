@@ -48,12 +48,12 @@ class Stage:
             self.look()
             self._show(self)
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
         """Wait for it; raises `WorkerFailed` when it does not come."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline:
-                raise WorkerFailed(f"waited for {WAIT_S:g} s in vain while: {self.phase}")
+                raise WorkerFailed(f"waited for {wait_s:g} s in vain while: {self.phase}")
             self.tend()
             time.sleep(0.002)
 

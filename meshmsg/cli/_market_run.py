@@ -44,6 +44,8 @@ SLOWNESS = 1.2
 #: Messages between two checkpoints, at which all hash their books: about one a second and a half.
 CHECK_S = 1.5
 RATES = 120
+#: Spark starts slowly, and on a busy machine very slowly.
+SPARK_S = 300.0
 # A killed handler's place is kept that long; members of the desk are not given up so soon.
 TUNING = {"peer_timeout_s": 10.0, "member_timeout_s": 60.0}
 
@@ -280,7 +282,7 @@ class Run(Stage):
             self._tell(self.phase)
             published = dict(self.exchange.published)
             self.spark.finish(published)
-            self.until(lambda: self.spark.done)
+            self.until(lambda: self.spark.done or not self.spark.running, SPARK_S)
 
     def _desk_total(self, name: str) -> int:
         return sum(int(said.get(name, 0)) for said in self.desk.values())

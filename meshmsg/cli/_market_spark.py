@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmsg._errors import ConfigError
-from meshmsg.cli._workers import Worker
+from meshmsg.cli._workers import Worker, WorkerFailed
 from meshmsg.market.bars import Bars, bars_from, different_bars
 
 MODULE = "meshmsg.spark_sink.market"
@@ -24,7 +24,7 @@ def why_not() -> str | None:
     if find_spec("pyspark") is None:
         return "PySpark is not installed: pip install 'meshmsg[spark]'"
     try:
-        found = find_spec(MODULE)
+        found = find_spec(MODULE) and find_spec("meshmsg.spark_sink.session")
     except (ImportError, ConfigError) as error:  # the room says what it misses
         return str(error)
     return None if found is not None else "this meshmsg has no Spark sink yet"
@@ -37,6 +37,7 @@ class Spark:
         self.reason = why_not() if wanted is not False else "not asked for"
         if wanted and self.reason is not None:
             raise ConfigError("--spark", self.reason)
+        self._wanted = wanted
         self.report: dict[str, Any] = {}
         self.rows: int | None = None
         self.rows_wanted = 0
@@ -63,10 +64,17 @@ class Spark:
             self._worker = Worker("Spark", MODULE, settings)
 
     def hear(self) -> None:
-        """Take what it said; raises `WorkerFailed`."""
-        if self._worker is not None:
+        """Take what it said; raises `WorkerFailed`, unless it was not asked for and never began."""
+        if self._worker is None:
+            return
+        try:
             for said in self._worker.heard():
                 self.report.update(said)
+        except WorkerFailed as error:
+            if self._wanted or self.report:
+                raise
+            self.reason = f"it does not start here: {error}"
+            self.end()
 
     def finish(self, published: Mapping[str, int]) -> None:
         """No more events: the file that the worker waits for says how many there are, by topic."""
@@ -88,3 +96,4 @@ class Spark:
         """Have it ended."""
         if self._worker is not None:
             self._worker.end()
+            self._worker = None
