@@ -8,7 +8,7 @@ Feed, tape and orders are durable: who comes late reads the day from its beginni
 import argparse
 import time
 
-from meshmsg import Peer
+from meshmsg import Peer, WaitTimeout
 from meshmsg.market.exchange import Exchange, Lines, market_streams
 from meshmsg.market.simulator import Simulator
 
@@ -35,8 +35,11 @@ def main() -> None:
         print(f"{len(exchange.bars)} one-second bars; the busiest:")
         for (stock, second), bar in sorted(exchange.bars.items(), key=lambda b: -b[1].trades)[:3]:
             print(f"  {stock} at {second}: {bar.trades} trades, VWAP {bar.vwap / 10_000:.4f}")
-        peer.flush(timeout=30)
         time.sleep(options.stay)  # who comes now still gets all of the day
+        try:
+            peer.flush(timeout=1)
+        except WaitTimeout as behind:  # the group is kept from the start on, members or not
+            print("not everybody has all of it:", behind)
 
 
 def arguments() -> argparse.Namespace:
