@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TRADE = "time_ns BIGINT, stock STRING, price BIGINT, shares BIGINT, match BIGINT"
 TRIGGER = "2 seconds"
 LOOK_S = 0.2
-ATTEMPTS = 5
+ATTEMPTS = 20
 CONFIG = {
     "spark.log.level": "ERROR",
     # It runs for a minute: what only pays later is left out.
