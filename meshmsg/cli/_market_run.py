@@ -247,8 +247,8 @@ class Run(Stage):
 
     def _kill(self) -> None:
         handling = self.handlers[KILLED]
-        # It must have something to go on from, and to lose.
-        self.until(lambda: handling.figure("applied") > 0)
+        # It must have something to go on from.
+        self.until(lambda: (self._folder / KILLED / "books").exists())
         worker = handling.worker
         assert worker is not None
         worker.kill()

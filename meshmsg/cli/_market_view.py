@@ -164,7 +164,7 @@ def _desk(run: Run) -> RenderableType:
         text.append(f"{name} ", "dim")
         text.append(f"{int(run.desk[name].get('handled', 0)):,}  ", "bold")
     over = sum(int(said.get("over", 0)) for said in run.desk.values())
-    text.append(f"orders acknowledged, {over} accounts over their limit")
+    text.append(f"orders, {over} accounts over their limit")
     mold = run.gateway.get("sent", {})
     text.append(f"\n{GATEWAY}    ", "bold")
     text.append(f"{int(mold.get('messages', 0)):,} messages as MoldUDP64, ")
