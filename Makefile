@@ -25,8 +25,7 @@ tools: setup ## install tshark, nft and ip, which some tests run (root, with apt
 	@sh tests/install_tools.sh $(VENV)/.missing-tools
 
 demo: setup ## see meshmsg at work
-	@$(BIN)/meshmsg demo --seconds 8
-	@$(BIN)/meshmsg demo feed --seconds 6
+	@$(BIN)/meshmsg demo market
 
 test: lint tools ## lint, check the types and run the tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

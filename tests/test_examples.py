@@ -63,6 +63,7 @@ EXPECTED: dict[str, list[str]] = {
         "in the lake: 9001 rows, 9001 positions",
         "set aside: trades.eu 9000 msgpack: Expected `float",
     ],
+    "50_moldudp64.py": ["is session", "20000 messages in order, 0 lost"],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 

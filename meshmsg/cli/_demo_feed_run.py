@@ -18,7 +18,8 @@ from typing import Any
 from meshmsg._config import Stream, Tuning
 from meshmsg._multicast import Multicast
 from meshmsg._peer import Peer
-from meshmsg.cli._workers import Worker, WorkerFailed, workers
+from meshmsg.cli._demo_stage import WAIT_S, Stage
+from meshmsg.cli._workers import Worker, workers
 from meshmsg.recovery.ledger import Ledger
 
 WORKER = "meshmsg.cli._demo_feed_worker"
@@ -31,8 +32,6 @@ QUOTES_PER_FRAME = 40
 ROUND_S = 0.02
 #: How many rounds the receivers may be behind.
 LAG_ROUNDS = 20
-WAIT_S = 60.0
-SHOW_S = 0.1
 # Nobody is given up for dead on a busy machine.
 TUNING = {"peer_timeout_s": 120.0}
 
@@ -71,11 +70,11 @@ class Outcome:
         return sum(receiver.packets(name) for receiver in self.receivers)
 
 
-class Run:
+class Run(Stage):
     """One run; `show` is called every now and then with the run itself."""
 
     def __init__(self, seconds: float, drop: float, seed: int, show: Callable[[Run], None]) -> None:
-        self.phase = "starting three receivers, each a process of its own"
+        super().__init__("starting three receivers, each a process of its own", show)
         self.drop = drop
         self.published = 0
         self.receivers: list[Receiver] = []
@@ -85,15 +84,7 @@ class Run:
         self.group = f"239.255.{rng.randint(1, 254)}.{rng.randint(1, 254)}:30001"
         self._seeds = {name: seed + n for n, name in enumerate(NAMES)}
         self._rounds = max(10, int(seconds / ROUND_S))
-        self._show = show
-        self._shown_at = 0.0
-        self._started = time.monotonic()
         self._due = 0.0
-
-    @property
-    def elapsed_s(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._started
 
     def go(self) -> Outcome:
         """Run it; raises `WorkerFailed` and what a peer raises."""
@@ -112,9 +103,9 @@ class Run:
                 self._round()
             self.phase = "no more quotes: the last ones are repaired"
             self._peer.flush(timeout=WAIT_S)
-            self._until(self._all_here)
-            ledger = self._settled_ledger()
-            self._tend(show=True)
+            self.until(self._all_here)
+            ledger = self.settled_ledger()
+            self.tend(show=True)
             return Outcome(
                 self.group,
                 self.drop,
@@ -134,11 +125,11 @@ class Run:
         }
         started = stack.enter_context(workers(WORKER, settings, NAMES))
         self.receivers = [Receiver(n, worker) for n, worker in zip(NAMES, started, strict=True)]
-        self._until(lambda: all(receiver.report for receiver in self.receivers))
+        self.until(lambda: all(receiver.report for receiver in self.receivers))
 
     def _round(self) -> None:
         """A few frames, when it is time and the receivers have kept up."""
-        self._until(self._may_go_on)
+        self.until(self._may_go_on)
         for symbol in SYMBOLS:
             quotes = [
                 {"n": self.published + n, "symbol": symbol, "bid": 100 + n / 100, "ask": 101.0}
@@ -164,29 +155,12 @@ class Run:
             for receiver in self.receivers
         )
 
-    def _settled_ledger(self) -> Ledger:
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            ledger = self._peer.ledger(timeout=5)
-            if not ledger.in_flight or time.monotonic() > deadline:
-                return ledger
-            self._tend()
-
-    def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise WorkerFailed(f"waited for {WAIT_S:g} s in vain while: {self.phase}")
-            self._tend()
-            time.sleep(0.002)
-
-    def _tend(self, *, show: bool = False) -> None:
-        """Hear the receivers, and show how things are."""
+    def hear(self) -> None:
+        """Take what the receivers have said."""
         for receiver in self.receivers:
             for report in receiver.worker.heard():
                 receiver.report = report
-        now = time.monotonic()
-        if show or now - self._shown_at >= SHOW_S:
-            self._shown_at = now
-            self.sent = self._peer.stats()["streams"][STREAM]["multicast"]
-            self._show(self)
+
+    def look(self) -> None:
+        """The sender's figures."""
+        self.sent = self._peer.stats()["streams"][STREAM]["multicast"]

@@ -20,7 +20,8 @@ from meshmsg._control import stream_wire_id
 from meshmsg._errors import WaitTimeout
 from meshmsg._frame import Frame
 from meshmsg._peer import Peer
-from meshmsg.cli._workers import Worker, WorkerFailed, workers
+from meshmsg.cli._demo_stage import WAIT_S, Stage
+from meshmsg.cli._workers import Worker, workers
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.testing import LossyLink, lose_messages
 
@@ -38,8 +39,6 @@ LAG_ROUNDS = 3
 #: Rounds of a stall at least: the buffer and all queues on the way are full well before.
 STALL_ROUNDS_MIN = 75
 GONE_RANGES_MIN = 3
-WAIT_S = 60.0
-SHOW_S = 0.1
 
 QUOTES_BUFFER = 256 * 1024
 # Short queues, so that seconds are enough to see them overflow; and nobody is given up for dead
@@ -101,28 +100,20 @@ class Drops(LossyLink):
         return sum(stop - first for ranges in self.ranges.values() for first, stop in ranges)
 
 
-class Run:
+class Run(Stage):
     """One run of the demo; `show` is called every now and then with the run itself."""
 
     def __init__(
         self, seconds: float, ratio: float, seed: int, show: Callable[[Run], None]
     ) -> None:
-        self.phase = "starting three subscribers, each a process of its own"
+        super().__init__("starting three subscribers, each a process of its own", show)
         self.published = {"quotes": 0, "orders": 0}
         self.subscribers: list[Subscriber] = []
         self.drops = Drops(ratio, seed)
         self.stats: dict[str, Any] = {}
         self.stalled_s = 0.0
         self._rounds = max(10, int(seconds / ROUND_S))
-        self._show = show
-        self._shown_at = 0.0
-        self._started = time.monotonic()
         self._due = 0.0
-
-    @property
-    def elapsed_s(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._started
 
     def frames(self) -> int:
         """Frames of data so far."""
@@ -147,7 +138,7 @@ class Run:
                 self._calm(0.45, f"{STALLED} is frozen (SIGSTOP), the others go on", stalled=True)
             self._calm(0.25, f"{STALLED} is back, and catches up")
             self._settle()
-            ledger = self._settled_ledger()
+            ledger = self.settled_ledger()
             return self._outcome(ledger)
 
     def _start_subscribers(self, stack: ExitStack) -> None:
@@ -157,7 +148,7 @@ class Run:
         self.subscribers = [
             Subscriber(name, worker) for name, worker in zip(names, started, strict=True)
         ]
-        self._until(lambda: self._all_take("quotes.AAPL") and self._all_take("orders.eu"))
+        self.until(lambda: self._all_take("quotes.AAPL") and self._all_take("orders.eu"))
 
     def _all_take(self, topic: str) -> bool:
         try:
@@ -206,20 +197,12 @@ class Run:
         """No more events: wait until every subscriber has heard of every one of them."""
         self.phase = "no more events: the last ones arrive"
         self._peer.flush(timeout=WAIT_S)
-        self._until(lambda: all(self._behind(s) == 0 for s in self.subscribers))
+        self.until(lambda: all(self._behind(s) == 0 for s in self.subscribers))
         for subscriber in self.subscribers:
             subscriber.state = "done"
 
-    def _settled_ledger(self) -> Ledger:
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            ledger = self._peer.ledger(timeout=5)
-            if not ledger.in_flight or time.monotonic() > deadline:
-                return ledger
-            self._tend()
-
     def _outcome(self, ledger: Ledger) -> Outcome:
-        self._tend(show=True)
+        self.tend(show=True)
         return Outcome(
             published=dict(self.published),
             frames=self.frames(),
@@ -235,7 +218,7 @@ class Run:
 
     def _round(self) -> None:
         """A few frames of each stream, when it is time and the healthy have kept up."""
-        self._until(self._may_go_on)
+        self.until(self._may_go_on)
         for symbol in SYMBOLS:
             first = self.published["quotes"]
             quotes = [
@@ -266,26 +249,17 @@ class Run:
 
     # --- waiting ---
 
-    def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise WorkerFailed(f"waited for {WAIT_S:g} s in vain while: {self.phase}")
-            self._tend()
-            time.sleep(0.002)
-
-    def _tend(self, *, show: bool = False) -> None:
-        """Hear the subscribers, and show how things are."""
+    def hear(self) -> None:
+        """Take what the subscribers have said."""
         for subscriber in self.subscribers:
             for report in subscriber.worker.heard():
                 subscriber.report = report
             if subscriber.state == "catching up" and self._behind(subscriber) < QUOTES_PER_FRAME:
                 subscriber.state = "reading"
-        now = time.monotonic()
-        if show or now - self._shown_at >= SHOW_S:
-            self._shown_at = now
-            self.stats = self._peer.stats()
-            self._show(self)
+
+    def look(self) -> None:
+        """The publisher's figures."""
+        self.stats = self._peer.stats()
 
 
 def _tuning() -> Tuning:

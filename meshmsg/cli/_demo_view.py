@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from meshmsg.cli._demo_run import PUBLISHER, Run, Subscriber
+from meshmsg.cli._demo_show import Views
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
 #: A full bar is at least this many events behind.
 BAR_SCALE_MIN = 5000
-LINE_S = 1.0
 _STATE_STYLES = {
     "reading": "green",
     "frozen": "bold blue",
     "catching up": "yellow",
     "done": "green",
 }
-
-Show = Callable[[Run], None]
-
-
-@contextmanager
-def live_view(out: Console) -> Iterator[Show]:
-    """Drawn over and over in the same place."""
-    from rich.live import Live
-
-    with Live(console=out, auto_refresh=False) as live:
-        yield lambda run: live.update(_picture(run), refresh=True)
-
-
-@contextmanager
-def plain_view(out: Console) -> Iterator[Show]:
-    """A line when something happens, and one a second."""
-    shown_at, phase = -LINE_S, ""
-
-    def show(run: Run) -> None:
-        nonlocal shown_at, phase
-        if run.phase != phase:
-            phase = run.phase
-            out.print(f"{run.elapsed_s:5.1f} s  {phase}", soft_wrap=True)
-        elif run.elapsed_s - shown_at >= LINE_S and run.frames():
-            shown_at = run.elapsed_s
-            out.print(f"{run.elapsed_s:5.1f} s    {_line(run)}", soft_wrap=True)
-
-    yield show
-
-
-@contextmanager
-def no_view() -> Iterator[Show]:
-    """Nothing to see."""
-    yield lambda run: None
 
 
 def _line(run: Run) -> str:
@@ -131,3 +95,7 @@ def _subscribers(run: Run) -> RenderableType:
             ProgressBar(scale, behind[subscriber.name], complete_style="yellow"),
         )
     return rows
+
+
+_views = Views(_picture, _line, begun=lambda run: run.frames())
+live_view, plain_view, no_view = _views.live, _views.plain, _views.none

@@ -105,6 +105,11 @@ class Worker:
         """Let it go on."""
         self._process.send_signal(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """SIGKILL: no chance to say good-bye; returns when it is gone."""
+        self._process.kill()
+        self._process.wait()
+
     def ask_to_stop(self) -> None:
         """It ends by itself when its standard input does."""
         assert self._process.stdin is not None

@@ -11,7 +11,7 @@ import pytest
 import meshmsg
 from meshmsg._compiled import COMPILED
 
-VERBS = ("pub", "sub", "ledger", "peers", "log", "replay", "bench", "demo")
+VERBS = ("pub", "sub", "ledger", "peers", "log", "record", "replay", "moldudp", "bench", "demo")
 
 
 def test_version_is_that_of_the_library(run: Any) -> None:

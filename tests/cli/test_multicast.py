@@ -119,7 +119,7 @@ def test_group_may_stand_in_the_environment(start: Any, group: str) -> None:
             "--interface: 'none0' is no interface of this machine: it has lo",
         ),
         (("bench", "--multicast", "5"), "--multicast: '5' is not a multicast group"),
-        (("demo", "play"), "'play' is not one of 'mesh', 'feed'"),
+        (("demo", "play"), "'play' is not one of 'mesh', 'feed', 'market'"),
     ],
 )
 def test_wrong_usage_names_the_option(run: Any, arguments: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,226 @@
+"""The receiving side of MoldUDP64: order, gaps, when to ask again, and when to give up.
+
+Pure: packets and `now` in; messages, losses and requests out.  One session at a time: sequence
+numbers mean something within it only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: Requests that one turn makes at most; the gaps behind them wait for the next.
+REQUESTS_MAX = 8
+#: What one request asks for at most: the format has two bytes for it.
+COUNT_MAX = 0xFFFE
+
+
+class MoldLoss(NamedTuple):
+    """Messages `first` to `stop` (half-open) of the session will not come."""
+
+    session: str
+    first: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return self.stop - self.first
+
+
+class MoldMessages(NamedTuple):
+    """Messages in order, without a gap: `first` is the number of the first one."""
+
+    session: str
+    first: int
+    messages: Sequence[bytes]
+
+
+class Wanted(NamedTuple):
+    """To be asked of the re-request server."""
+
+    session: str
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoldTiming:
+    """When a receiver asks, and for how long; seconds."""
+
+    delay_s: float = 0.003
+    """A gap may close by itself for this long: the other line brings it, or packets overtook."""
+    retry_s: float = 0.1
+    """A request without an answer is repeated after this time."""
+    deadline_s: float = 5.0
+    """A gap for which nothing came for this long is declared lost."""
+    held_max: int = 200_000
+    """Messages that are held behind a gap; what comes beyond is asked for again later."""
+
+
+class MoldReceiver:
+    """One session, from message `first` on; `None`: from where it is when first heard."""
+
+    def __init__(
+        self, session: str | None = None, first: int | None = 1, timing: MoldTiming | None = None
+    ) -> None:
+        self.session = session
+        self.next = first  #: the next message to hand on; `None` before anything is known
+        self.counters: Counter[str] = Counter()
+        self.ended = False
+        self._timing = timing or MoldTiming()
+        self._stop = first or 0  # one past the highest number heard of
+        self._starts: list[int] = []  # of held packets, ascending
+        self._held: dict[int, Sequence[bytes]] = {}
+        self._held_count = 0
+        self._ready: deque[MoldMessages | MoldLoss] = deque()
+        self._ask_at: float | None = None
+        self._give_up_at = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """The session has ended, and all of it was handed on."""
+        return self.ended and self.next == self._stop and not self._ready
+
+    @property
+    def missing(self) -> int:
+        """Messages that are known of and not here."""
+        return 0 if self.next is None else self._stop - self.next - self._held_count
+
+    def on_packet(
+        self, session: str, first: int, messages: Sequence[bytes], ends: bool, now: float
+    ) -> None:
+        """A packet came, by whatever way."""
+        if self.session is None:
+            self.session = session
+        if session != self.session:
+            self.counters["other_sessions"] += 1
+            return
+        if self.next is None:
+            self.next = self._stop = first
+        self.ended = self.ended or ends
+        stop = first + len(messages)
+        self._stop = max(self._stop, stop)
+        if not messages:
+            self.counters["heartbeats"] += not ends
+        elif stop <= self.next:
+            self.counters["duplicates"] += 1
+        elif first <= self.next:
+            self._hand_on(messages[self.next - first :])
+            self._drain(now)
+        else:
+            self._hold(first, messages)
+        self._watch(now)
+
+    def _hand_on(self, messages: Sequence[bytes]) -> None:
+        assert self.session is not None
+        assert self.next is not None
+        self.counters["messages"] += len(messages)
+        self._ready.append(MoldMessages(self.session, self.next, messages))
+        self.next += len(messages)
+
+    def _hold(self, first: int, messages: Sequence[bytes]) -> None:
+        if self._held_count + len(messages) > self._timing.held_max:
+            self.counters["held_full"] += 1
+            return
+        # Two lines cut their packets alike, a re-request server may not: keep what is new of it.
+        parts = list(self._new_parts(first, messages))
+        self.counters["duplicates"] += not parts
+        for at, part in parts:
+            insort(self._starts, at)
+            self._held[at] = part
+            self._held_count += len(part)
+
+    def _new_parts(
+        self, first: int, messages: Sequence[bytes]
+    ) -> Iterator[tuple[int, Sequence[bytes]]]:
+        """The stretches of a packet that are not held yet."""
+        stop, at = first + len(messages), first
+        place = max(0, bisect_left(self._starts, first) - 1)
+        for start in self._starts[place:]:
+            held_stop = start + len(self._held[start])
+            if start >= stop:
+                break
+            if at < start:
+                yield at, messages[at - first : start - first]
+            at = max(at, held_stop)
+        if at < stop:
+            yield at, messages[at - first :]
+
+    def _drain(self, now: float) -> None:
+        """What was held behind a gap that has closed; and there was progress."""
+        assert self.next is not None
+        while self._starts and (start := self._starts[0]) <= self.next:
+            messages = self._pop()
+            known = self.next - start  # an answer was cut otherwise than this
+            if known < len(messages):
+                self._hand_on(messages[known:])
+        self._give_up_at = now + self._timing.deadline_s
+        if self._ask_at is not None:  # part of an answer: ask for the rest without waiting long
+            self._ask_at = min(self._ask_at, now + self._timing.delay_s)
+
+    def _pop(self) -> Sequence[bytes]:
+        messages = self._held.pop(self._starts.pop(0))
+        self._held_count -= len(messages)
+        return messages
+
+    def _watch(self, now: float) -> None:
+        """Set or stop the timer, by whether something is missing."""
+        if not self.missing:
+            self._ask_at = None
+        elif self._ask_at is None:
+            self._ask_at = now + self._timing.delay_s
+            self._give_up_at = now + self._timing.deadline_s
+
+    # --- time ---
+
+    def deadline(self) -> float | None:
+        """When `on_deadline` wants to be called."""
+        return self._ask_at
+
+    def on_deadline(self, now: float) -> list[Wanted]:
+        """Give up what is overdue, and say what to ask for now."""
+        if self._ask_at is None or now < self._ask_at:
+            return []
+        if now >= self._give_up_at:
+            self._give_up(now)
+            if self._ask_at is None:
+                return []
+        self._ask_at = now + self._timing.retry_s
+        assert self.session is not None
+        found = [
+            Wanted(self.session, first, min(stop, first + COUNT_MAX))
+            for first, stop in self._gaps(REQUESTS_MAX)
+        ]
+        self.counters["requests"] += len(found)
+        return found
+
+    def _gaps(self, most: int) -> Iterator[tuple[int, int]]:
+        assert self.next is not None
+        at = self.next
+        for start in (*self._starts, self._stop):
+            if at < start:
+                yield at, start
+                most -= 1
+                if not most:
+                    return
+            at = max(at, start + len(self._held.get(start, ())))
+
+    def _give_up(self, now: float) -> None:
+        """The first gap is lost; what is behind it goes on."""
+        assert self.session is not None
+        first, stop = next(self._gaps(1))
+        self.counters["lost"] += stop - first
+        self._ready.append(MoldLoss(self.session, first, stop))
+        self.next = stop
+        self._drain(now)
+        self._ask_at = None
+        self._watch(now)
+
+    def events(self) -> Iterator[MoldMessages | MoldLoss]:
+        """All that is ready, in order of its numbers."""
+        while self._ready:
+            yield self._ready.popleft()
