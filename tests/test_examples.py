@@ -55,6 +55,12 @@ EXPECTED: dict[str, list[str]] = {
     "32_committed_cursor.py": ["start 2: ['order 1.3', 'order 1.4', 'order 2.0', 'order 2.1']"],
     "34_spill.py": ["report has all 200,000 ticks in order, 0 lost", "left on disk: 0"],
     "35_durable_group.py": ["20 orders billed", "each order once, none missing"],
+    "42_statsd.py": [
+        "statsd.aggregate.shop.orders {'count': 100.0}",
+        "'median': 49.95",
+        "basket {'value': 10.0}",
+        "malformed: 0 dropped: 0",
+    ],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 
