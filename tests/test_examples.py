@@ -55,6 +55,12 @@ EXPECTED: dict[str, list[str]] = {
     "32_committed_cursor.py": ["start 2: ['order 1.3', 'order 1.4', 'order 2.0', 'order 2.1']"],
     "34_spill.py": ["report has all 200,000 ticks in order, 0 lost", "left on disk: 0"],
     "35_durable_group.py": ["20 orders billed", "each order once, none missing"],
+    "40_webhooks_out.py": [
+        "verified: orders.eu {'id': 1} attempt 2",
+        "dead letters: dead.webhook.former since ",
+        "webhook billing: 5 taken = 5 delivered + 0 dead, reconciles: True",
+        "webhook former: 5 taken = 0 delivered + 5 dead, reconciles: True",
+    ],
     "42_statsd.py": [
         "statsd.aggregate.shop.orders {'count': 100.0}",
         "'median': 49.95",

@@ -81,6 +81,7 @@ GROUND = (
     "meshmsg/_subframe.py",
     "meshmsg/_topics.py",
     "meshmsg/_values.py",
+    "meshmsg/_webhook_urls.py",
 )
 """The pure modules of `meshmsg/`. Every other file of that folder is roof."""
 
