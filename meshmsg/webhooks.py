@@ -25,6 +25,7 @@ from meshmsg._errors import ClosedError, ConfigError, WaitTimeout
 from meshmsg._extras import need
 from meshmsg._peer import Peer
 from meshmsg._values import one_of, parse_time, several
+from meshmsg._webhook_server import WebhookServer
 from meshmsg.recovery.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from meshmsg._webhook_runner import Runner
     from meshmsg._webhook_types import Delivery, Endpoint
 
-__all__ = ["WebhookRegistry", "Webhooks"]
+__all__ = ["WebhookRegistry", "WebhookServer", "Webhooks"]
 
 POLL_S = 0.02
 ROTATE_S = 86_400.0

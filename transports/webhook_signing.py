@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
 
 def sign(secrets: Sequence[str], ident: str, now: float, body: bytes) -> dict[str, str]:
@@ -18,3 +18,21 @@ def sign(secrets: Sequence[str], ident: str, now: float, body: bytes) -> dict[st
         "webhook-timestamp": str(int(now)),
         "webhook-signature": signatures,
     }
+
+
+def verify(body: bytes, headers: Mapping[str, str], secret: str) -> None:
+    """Check signature and time (five minutes) of a post; raises `ValueError` that says what."""
+    try:
+        Webhook(secret).verify(body, dict(headers), json_parse=False)
+    except WebhookVerificationError as error:
+        raise ValueError(str(error)) from None
+    except (TypeError, ValueError):  # such as a signature that is not base64
+        raise ValueError("the signature cannot be read") from None
+
+
+def check_key(secret: str) -> None:
+    """Raises `ValueError` if it is not a secret of the specification."""
+    try:
+        Webhook(secret)
+    except Exception as error:  # the library has several
+        raise ValueError(str(error)) from None
