@@ -61,6 +61,11 @@ EXPECTED: dict[str, list[str]] = {
         "webhook billing: 5 taken = 5 delivered + 0 dead, reconciles: True",
         "webhook former: 5 taken = 0 delivered + 5 dead, reconciles: True",
     ],
+    "41_webhooks_in.py": [
+        "posted: 204\nposted again: 204\nforged: 401\nfrom yesterday: 401",
+        "hooks.invoice.paid {'invoice': 7} as msg_1\nmore: None",
+        "'taken': 1, 'duplicates': 1, 'bad_signatures': 1, 'stale': 1",
+    ],
     "42_statsd.py": [
         "statsd.aggregate.shop.orders {'count': 100.0}",
         "'median': 49.95",
