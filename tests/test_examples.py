@@ -72,6 +72,11 @@ EXPECTED: dict[str, list[str]] = {
         "basket {'value': 10.0}",
         "malformed: 0 dropped: 0",
     ],
+    "43_nanomsg.py": [
+        "in:  nng.sensors.oven {'celsius': 182} is number 2",
+        "{'received': 3, 'published': 3}",
+        "out: orders.eu {'id': ",
+    ],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 

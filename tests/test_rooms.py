@@ -76,6 +76,7 @@ GROUND = (
     "meshmsg/_multicast.py",
     "meshmsg/_open_frame.py",
     "meshmsg/_packet.py",
+    "meshmsg/_sp_messages.py",
     "meshmsg/_statsd_lines.py",
     "meshmsg/_statsd_report.py",
     "meshmsg/_subframe.py",
