@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._errors import ClosedError, ConfigError, MeshError, WaitTimeout
 from meshmsg._extras import need
 from meshmsg._peer import Peer
-from meshmsg._statsd_lines import topic_of
+from meshmsg._statsd_lines import Meaning, topic_of
 from meshmsg._statsd_report import Growth, metrics_of, word
 from meshmsg._topics import check_topic
 from meshmsg._values import parse_size, parse_time, split_host
@@ -42,6 +42,11 @@ LOOK_S = 0.1
 #: After a short burst it waits so long for more: what a burst costs is shared by more lines, and
 #: metrics are in no hurry.  The socket's buffer holds what comes meanwhile.
 GATHER_S = 0.002
+#: Raw samples wait so long for more of their kind: a call for each would cost more than they do.
+RAW_S = 0.05
+#: From so many samples of one run on, they are published as a batch.
+RUN_MIN = 32
+FORMS_MAX = 100_000
 ETHERNET_BYTES = 1_432
 
 
@@ -83,6 +88,7 @@ class StatsdServer:
         self._counters = self._books.counters
         self._told: Counter[str] = Counter()
         self._drops = 0
+        self._forms: dict[Meaning, tuple[str | None, dict[str, Any]]] = {}
         self._inlet: StatsdInlet | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -156,15 +162,20 @@ class StatsdServer:
 
     def _serve(self) -> None:
         assert self._inlet is not None
-        began = time.monotonic()
+        began = raw_due = time.monotonic()
         while True:
             stopping = self._stopping.is_set()
             got = self._drain()
             now = time.monotonic()
+            if self._raw and now >= raw_due:
+                raw_due = now + RAW_S
+                self._publish_raw()
             if stopping or now >= began + self._interval_s or self._asked > self._done:
                 asked = self._asked
                 while self._drain() == BURST:
                     pass
+                if self._raw:
+                    self._publish_raw()
                 self._publish_interval(now - began)
                 began = now
                 with self._flushes:
@@ -173,7 +184,8 @@ class StatsdServer:
                 if stopping:
                     return
             elif got == 0:
-                self._inlet.wait(min(LOOK_S, began + self._interval_s - now))
+                wait_s = RAW_S if self._raw else LOOK_S
+                self._inlet.wait(min(wait_s, began + self._interval_s - now))
             elif got < BURST:
                 time.sleep(GATHER_S)
 
@@ -187,15 +199,12 @@ class StatsdServer:
         if self._seal is not None:
             packets = self._seal.open(packets, self._counters, now=time.time())
         self._books.add(packets)
-        if self._raw:
-            self._books.settle()
-            self._publish_raw()
         return got
 
     def _publish_raw(self) -> None:
+        self._books.settle()
         for meaning, values in self._books.raw():
-            topic = topic_of(f"{self._prefix}.raw", meaning.name)
-            base = {"type": meaning.kind, "rate": meaning.rate, "tags": _tags(meaning.tags)}
+            topic, base = self._raw_form(meaning)
             items: list[dict[str, Any]]
             if meaning.kind == "gauge":
                 items = [{**base, "value": v, "relative": signed} for signed, v in values]
@@ -206,11 +215,26 @@ class StatsdServer:
             try:
                 if topic is None:
                     raise ConfigError("name", "is too long for a topic")
-                self._peer.publish_many(topic, items)
+                if len(items) >= RUN_MIN:
+                    self._peer.publish_many(topic, items)
+                else:  # a call each, into the open frame: cheaper than a frame of their own
+                    for item in items:
+                        self._peer.publish(topic, item)
             except ClosedError:
                 raise
             except MeshError as error:
                 self._unpublished(len(items), error)
+
+    def _raw_form(self, meaning: Meaning) -> tuple[str | None, dict[str, Any]]:
+        """The topic of a run's samples, and what they have in common."""
+        form = self._forms.get(meaning)
+        if form is None:
+            if len(self._forms) >= FORMS_MAX:
+                self._forms.clear()
+            base = {"type": meaning.kind, "rate": meaning.rate, "tags": _tags(meaning.tags)}
+            form = topic_of(f"{self._prefix}.raw", meaning.name), base
+            self._forms[meaning] = form
+        return form
 
     def _publish_interval(self, interval_s: float) -> None:
         assert self._inlet is not None

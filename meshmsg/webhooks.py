@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["WebhookRegistry", "WebhookServer", "Webhooks"]
 
 POLL_S = 0.02
+#: A new endpoint gets events from so long before it was added, if they were not taken yet: the
+#: publisher's clock may be behind, and its first event must not be missed for that.
+SKEW_S = 60.0
 ROTATE_S = 86_400.0
 
 
@@ -107,7 +110,7 @@ class WebhookRegistry:
             batch=batch,
             timeout_s=parse_time("timeout", timeout),
             allow=allowed,
-            since=now if since is None else since,
+            since=now - SKEW_S if since is None else since,
             schedule_s=types.schedule_from(schedule),
             backlog_max=backlog_max,
             created=now,
