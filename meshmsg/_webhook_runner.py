@@ -13,6 +13,7 @@ import heapq
 import logging
 import os
 import resource
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -140,7 +141,12 @@ class Runner:
                 await self._loop.run_in_executor(books, self._open_book)
                 self._started.set()
                 while not self._stopping.is_set():
-                    await self._turn(client, books)
+                    try:
+                        await self._turn(client, books)
+                    except Exception:  # a defect: it must not end the deliveries
+                        log.exception("a turn of the webhooks")
+                        self.counters["io_errors"] += 1
+                        await asyncio.sleep(AFTER_FAILURE_S)
                 await self._drain(books)
             finally:
                 for task in self._tasks:
@@ -246,7 +252,7 @@ class Runner:
                 ):
                     self._upkeep = 0.0
             return self._due(names, REQUESTS_MAX - on_the_way)
-        except LogError as error:  # no space: nothing is forgotten, and it is tried again
+        except (LogError, sqlite3.Error) as error:  # nothing is forgotten, and it is tried again
             log.error("%s", error)
             self.counters["book_errors"] += 1
             time.sleep(AFTER_FAILURE_S)
@@ -291,7 +297,13 @@ class Runner:
             requests = min(requests, room - len(jobs))
             if requests <= 0:
                 continue  # looked at again when one of its own comes back
-            parcels, due = self._book.due(endpoint, requests, lane.in_flight, now=now)
+            try:
+                parcels, due = self._book.due(endpoint, requests, lane.in_flight, now=now)
+            except (LogError, sqlite3.Error) as error:
+                log.error("%s", error)
+                self.counters["book_errors"] += 1
+                timers.append((now + AFTER_FAILURE_S, name))
+                continue
             for lines in parcels:
                 lane.begin([line.id for line in lines])
                 jobs.append(Job(endpoint, lines))

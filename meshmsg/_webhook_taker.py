@@ -7,6 +7,7 @@ moment, the next start goes on there, and what the book has already is not taken
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -54,9 +55,14 @@ class Taker:
                     self._take_some(book)
                 except ClosedError:
                     return
-                except MeshError as error:  # no space, say; the mesh keeps what is not in the book
+                except (MeshError, sqlite3.Error) as error:
+                    # No space, say.  The mesh keeps what is not in the book, and gives it again.
                     log.error("events cannot be taken for webhooks: %s", error)
                     self.counters["take_errors"] += 1
+                    self._stopping.wait(AFTER_FAILURE_S)
+                except Exception:  # a defect: it must not end the deliveries
+                    log.exception("events cannot be taken for webhooks")
+                    self.counters["io_errors"] += 1
                     self._stopping.wait(AFTER_FAILURE_S)
         finally:
             book.close()

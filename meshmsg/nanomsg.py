@@ -23,6 +23,7 @@ from meshmsg import _sp_messages as messages
 from meshmsg._errors import ClosedError, ConfigError, LogError, MeshError, PayloadError
 from meshmsg._event import Event, Loss
 from meshmsg._extras import need
+from meshmsg._patience import publish_patiently
 from meshmsg._peer import Peer
 from meshmsg._values import one_of, parse_size, several
 
@@ -190,7 +191,7 @@ class NanomsgIn(_Bridge):
         """What a full disk refuses is tried again; what no stream will ever take is counted."""
         while True:
             try:
-                self._peer.publish(topic, data)
+                publish_patiently(self._peer, self._stopping, topic, data)
             except ClosedError:
                 self.counters["unpublished"] += left
                 raise

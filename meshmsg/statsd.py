@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._errors import ClosedError, ConfigError, MeshError, WaitTimeout
 from meshmsg._extras import need
+from meshmsg._patience import publish_patiently
 from meshmsg._peer import Peer
 from meshmsg._statsd_lines import Meaning, topic_of
 from meshmsg._statsd_report import Growth, metrics_of, word
@@ -44,8 +45,6 @@ LOOK_S = 0.1
 GATHER_S = 0.002
 #: Raw samples wait so long for more of their kind: a call for each would cost more than they do.
 RAW_S = 0.05
-#: From so many samples of one run on, they are published as a batch.
-RUN_MIN = 32
 FORMS_MAX = 100_000
 ETHERNET_BYTES = 1_432
 
@@ -212,18 +211,8 @@ class StatsdServer:
                 items = [{**base, "value": v.decode(errors="replace")} for v in values]
             else:
                 items = [{**base, "value": v} for v in values]
-            try:
-                if topic is None:
-                    raise ConfigError("name", "is too long for a topic")
-                if len(items) >= RUN_MIN:
-                    self._peer.publish_many(topic, items)
-                else:  # a call each, into the open frame: cheaper than a frame of their own
-                    for item in items:
-                        self._peer.publish(topic, item)
-            except ClosedError:
-                raise
-            except MeshError as error:
-                self._unpublished(len(items), error)
+            for item in items:
+                self._publish(topic, item, None)
 
     def _raw_form(self, meaning: Meaning) -> tuple[str | None, dict[str, Any]]:
         """The topic of a run's samples, and what they have in common."""
@@ -265,16 +254,13 @@ class StatsdServer:
         try:
             if topic is None:
                 raise ConfigError("name", "is too long for a topic")
-            self._peer.publish(topic, data, key=key)
+            publish_patiently(self._peer, self._stopping, topic, data, key)
         except ClosedError:
             raise
         except MeshError as error:
-            self._unpublished(1, error)
-
-    def _unpublished(self, count: int, error: MeshError) -> None:
-        if not self._counters["unpublished"]:
-            log.error("events could not be published: %s", error)
-        self._counters["unpublished"] += count
+            if not self._counters["unpublished"]:
+                log.error("events could not be published: %s", error)
+            self._counters["unpublished"] += 1
 
 
 #: What is counted, and told with each interval.

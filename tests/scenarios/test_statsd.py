@@ -213,3 +213,19 @@ def test_a_peers_statistics_go_out_and_come_in_again() -> None:
     assert found["statsd.aggregate.meshmsg.shop.streams.orders.published"]["count"] == 11
     assert found["statsd.aggregate.meshmsg.shop.streams.orders.subscribers"]["value"] == 0
     assert seen["malformed"] == 0
+
+
+def test_a_blocked_stream_does_not_keep_the_server_from_closing() -> None:
+    blocking = Stream("statsd.**", overflow="block", window_bytes=1)
+    with (
+        Peer("metrics", streams=[blocking]) as peer,
+        Peer("desk", connect=peer.address) as desk,
+        desk.subscribe("statsd.**"),  # who never reads
+    ):
+        peer.wait_for_subscribers("statsd.server", timeout=20)
+        with StatsdServer(peer, "127.0.0.1:0", interval="20ms", raw=True) as server:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                for n in range(200):
+                    sock.sendto(b"m%d:1|c" % n, server.address)
+            wait_until(lambda: peer.stats()["streams"]["statsd.**"]["blocked"], 20, "blocked")
+        assert server.stats()["unpublished"] > 0

@@ -327,21 +327,22 @@ def test_a_backlog_that_is_too_long_goes_to_the_dead_letters(tmp_path: Path) -> 
             hooks.flush(timeout=0.1)
 
 
+@pytest.mark.timeout(300)
 def test_a_thousand_endpoints_of_which_a_hundred_hang(tmp_path: Path) -> None:
     """The others are served while every one of the hundred still hangs."""
-    with (
-        mesh(tmp_path) as (shop, _, hooks),
-        Receiver(lambda post: HANG if int(post.path[1:]) % 10 == 0 else 204) as receiver,
-    ):
-        for n in range(1000):
-            options: dict[str, Any] = {"allow": LOCAL, "timeout": 300}
-            hooks.add(f"{receiver.url}/{n}", "orders.**", name=f"hook{n}", **options)
-        shop.publish_many("orders.eu", range(2))
-        wait_until(lambda: len(receiver.taken) == 1800, 90, "900 endpoints, twice")
-        hanging = [post for post in receiver.posts if int(post.path[1:]) % 10 == 0]
-        assert len(hanging) == len({(post.path, post.id) for post in hanging})
-        wait_until(lambda: sum(hooks.waiting().values()) == 200, PATIENCE_S, "all others settled")
-        assert hooks.ledger().reconciles
+    with Receiver(lambda post: HANG if int(post.path[1:]) % 10 == 0 else 204) as receiver:
+        with WebhookRegistry(tmp_path / "hooks") as registry:
+            registry._book._db.execute("PRAGMA synchronous=OFF")  # a thousand syncs are no test
+            for n in range(1000):
+                options: dict[str, Any] = {"allow": LOCAL, "timeout": 300}
+                registry.add(f"{receiver.url}/{n}", "orders.**", name=f"hook{n}", **options)
+        with mesh(tmp_path) as (shop, _, hooks):
+            shop.publish("orders.eu", 1)
+            wait_until(lambda: len(receiver.taken) == 900, 200, "all that do not hang")
+            hanging = [post.path for post in receiver.posts if int(post.path[1:]) % 10 == 0]
+            assert len(hanging) == len(set(hanging)), "each of these still waits for its answer"
+            wait_until(lambda: sum(hooks.waiting().values()) == 100, 60, "all others settled")
+            assert hooks.ledger().reconciles
 
 
 def test_answers_that_are_no_http_are_failures_and_nothing_more(tmp_path: Path) -> None:
