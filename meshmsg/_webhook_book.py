@@ -400,14 +400,6 @@ def _delivery(row: Sequence[Any]) -> Delivery:
     )
 
 
-def read_book(data_dir: str | Path) -> Book:
-    """For commands that look; raises `ConfigError` where there is none."""
-    if not (Path(data_dir) / FILE).exists():
-        problem = f"there is no book of webhooks in {data_dir}: meshmsg webhook add makes one"
-        raise ConfigError("data_dir", problem)
-    return Book(data_dir)
-
-
 def wall() -> float:
     """Seconds since 1970: the book outlives processes, so its times are those of the calendar."""
     return time.time()

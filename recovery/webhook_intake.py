@@ -12,6 +12,7 @@ from dataclasses import dataclass
 SCHEMES = ("standard", "github", "none")
 TOLERANCE_MAX_S = 300.0
 ID_BYTES_MAX = 256
+TYPE_BYTES_MAX = 150
 _TYPE = re.compile(r"[^\w.-]+")
 
 
@@ -118,7 +119,8 @@ def topic_for(template: str, kind: str) -> str:
     if "{type}" not in template:
         return template
     levels = [_TYPE.sub("_", level) for level in kind.split(".") if level]
-    return template.replace("{type}", ".".join(levels)[:100].strip(".") or "unknown")
+    text = ".".join(levels).encode(errors="replace")[:TYPE_BYTES_MAX].decode(errors="ignore")
+    return template.replace("{type}", text.strip(".") or "unknown")
 
 
 class Memory:
