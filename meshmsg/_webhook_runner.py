@@ -64,10 +64,11 @@ class Job(NamedTuple):
 class Runner:
     """The threads behind `Webhooks`."""
 
-    def __init__(self, peer: Peer, data_dir: str, keep_s: float) -> None:
+    def __init__(self, peer: Peer, data_dir: str, keep_s: float, *, hold: bool) -> None:
         self._peer = peer
         self._data_dir = data_dir
         self._keep_s = keep_s
+        self._hold = hold
         self._rng = Random()
         self.counters: Counter[str] = Counter()
         self._stopping = threading.Event()
@@ -91,7 +92,8 @@ class Runner:
     def start(self) -> None:
         """Begin; raises `ConfigError` if another process delivers from the same folder."""
         self._lock = _locked(Path(self._data_dir) / "webhooks.lock")
-        taker = Taker(self._peer, self._data_dir, self._stopping, self.look, self.counters)
+        parts = self._peer, self._data_dir, self._stopping, self.look, self.counters
+        taker = Taker(*parts, hold=self._hold)
         for target, name in ((taker.run, "take"), (self._post, "post")):
             thread = threading.Thread(target=target, name=f"meshmsg-webhooks-{name}", daemon=True)
             self._threads.append(thread)

@@ -275,7 +275,7 @@ class WebhookServer:
             if claim.id:
                 self._unsafe.add(claim.id)
                 self._memory.add(claim.id)
-        self._peer._open_node().publisher.flush_logs(PUBLISH_TIMEOUT_S)
+        self._peer._open_node().publisher.durable.flush(PUBLISH_TIMEOUT_S)
         self._unsafe.discard(claim.id)
 
 

@@ -39,12 +39,15 @@ class Taker:
         stopping: threading.Event,
         look: Callable[[set[str]], None],
         counters: Counter[str],
+        *,
+        hold: bool,
     ) -> None:
         self._peer = peer
         self._data_dir = data_dir
         self._stopping = stopping
         self._look = look
         self.counters = counters
+        self._hold = hold
 
     def run(self) -> None:
         """Until it is told to stop."""
@@ -77,7 +80,7 @@ class Taker:
         losses: list[Loss] = []
         committed = time.monotonic()
         with self._peer.subscribe(
-            *topics, start="committed", name=CURSOR, on_loss=losses.append
+            *topics, start="committed", name=CURSOR, on_loss=losses.append, hold=self._hold
         ) as events:
             while not self._stopping.is_set():
                 found = events.get_many(max=TAKE_MAX, timeout=LOOK_S)

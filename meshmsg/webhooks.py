@@ -178,10 +178,11 @@ class Webhooks(WebhookRegistry):
 
     Has all verbs of `WebhookRegistry`.  Dead letters are published by the peer, at
     `dead.webhook.<name>`.  `keep` is how long settled deliveries can be listed and sent again.
+    With `hold` publishers keep what was not taken yet in their logs, whatever their retention says.
     Raises `ConfigError`.
     """
 
-    def __init__(self, peer: Peer, *, keep: float | str = "7d") -> None:
+    def __init__(self, peer: Peer, *, keep: float | str = "7d", hold: bool = False) -> None:
         data_dir = peer.config.data_dir
         if data_dir is None:
             raise ConfigError("data_dir", "webhooks need one: Peer(..., data_dir='./data')")
@@ -192,6 +193,7 @@ class Webhooks(WebhookRegistry):
         super().__init__(data_dir)
         self._peer = peer
         self._keep_s = parse_time("keep", keep)
+        self._hold = hold
         self._runner: Runner | None = None
 
     def __enter__(self) -> Webhooks:
@@ -200,7 +202,8 @@ class Webhooks(WebhookRegistry):
 
         if self._runner is not None:
             raise ClosedError("webhooks are opened once: make new ones")
-        runner = Runner(self._peer, str(self._peer.config.data_dir), self._keep_s)
+        data_dir = str(self._peer.config.data_dir)
+        runner = Runner(self._peer, data_dir, self._keep_s, hold=self._hold)
         try:
             runner.start()
         except BaseException:

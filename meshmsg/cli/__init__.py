@@ -17,7 +17,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from meshmsg.cli import bench, demo, ledger, log, nng, peers, pub, record, replay, statsd, sub, webhook
+from meshmsg.cli import (
+    bench,
+    demo,
+    ledger,
+    log,
+    nng,
+    peers,
+    pub,
+    record,
+    replay,
+    statsd,
+    sub,
+    webhook,
+)
 from meshmsg.cli._guard import INTERRUPTED, TERMINATED
 from meshmsg.cli._help import help_text
 from meshmsg.cli._logs import LogLevel, write_logs

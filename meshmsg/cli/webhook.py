@@ -251,6 +251,12 @@ def run(
     keep: Annotated[
         str, typer.Option(metavar="TIME", help="How long settled deliveries can be listed.")
     ] = "7d",
+    hold: Annotated[
+        bool,
+        typer.Option(
+            "--hold", help="Publishers keep what was not taken yet, whatever their retention."
+        ),
+    ] = False,
     mesh_bind: EdgeMeshBind = None,
     connect: Connect = None,
     name: Name = None,
@@ -275,7 +281,7 @@ def run(
         streams=[Stream("dead.webhook.**", durability="log")],
         data_dir=data_dir,
     )
-    with peer, Webhooks(peer, keep=keep) as hooks:
+    with peer, Webhooks(peer, keep=keep, hold=hold) as hooks:
         note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
         note(f"posting to {len(hooks.endpoints())} webhooks", quiet=quiet)
         while True:

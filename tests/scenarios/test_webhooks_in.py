@@ -194,16 +194,16 @@ def test_a_post_that_cannot_be_published_is_not_answered_with_success(
         monkeypatch.setattr(peer, "publish", publish)
 
         # In the log, but the disk did not say so in time: the retry does not make it two.
-        publisher = peer._open_node().publisher
-        flush_logs = publisher.flush_logs
+        durable = peer._open_node().publisher.durable
+        flush = durable.flush
 
         def failing(*_: Any) -> None:
             raise LogFull("data", "no sync")
 
-        monkeypatch.setattr(publisher, "flush_logs", failing)
+        monkeypatch.setattr(durable, "flush", failing)
         assert post(server.url, b"{}", signed("m", b"{}")) == 503
         assert post(server.url, b"{}", signed("m", b"{}")) == 503
-        monkeypatch.setattr(publisher, "flush_logs", flush_logs)
+        monkeypatch.setattr(durable, "flush", flush)
         assert post(server.url, b"{}", signed("m", b"{}")) == 204
         assert events.get(timeout=PATIENCE_S) is not None
         assert events.get(timeout=0.2) is None
