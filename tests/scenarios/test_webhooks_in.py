@@ -230,6 +230,7 @@ def test_fuzzed_requests_are_counted_and_never_end_the_server(tmp_path: Path) ->
         assert server.stats()["taken"] == 1
 
 
+@pytest.mark.timeout(600)
 def test_killed_between_taking_and_answering_it_is_taken_once(tmp_path: Path) -> None:
     """Posts are repeated until they are answered, while the server is killed again and again."""
     port = free_port()
@@ -257,11 +258,11 @@ def test_killed_between_taking_and_answering_it_is_taken_once(tmp_path: Path) ->
     sender.start()
     try:
         for part in (10, 20):
-            wait_until(lambda part=part: len(done) >= part, 60, "some posts")
+            wait_until(lambda part=part: len(done) >= part, 120, "some posts")
             server.kill()
             server.wait()
             server = start()
-        sender.join(60)
+        sender.join(120)
         assert not sender.is_alive()
     finally:
         server.kill()
