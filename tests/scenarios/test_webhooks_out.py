@@ -309,13 +309,21 @@ def test_a_restart_goes_on_where_it_was_and_takes_nothing_twice(tmp_path: Path) 
             assert hooks.ledger().reconciles
 
 
-def test_publishers_keep_what_was_not_taken_where_asked(tmp_path: Path) -> None:
-    with mesh(tmp_path, hold=True) as (shop, _, hooks), Receiver() as receiver:
-        hooks.add(receiver.url, "orders.**", allow=LOCAL)
-        shop.publish("orders.eu", 1)
-        wait_until(lambda: receiver.taken, PATIENCE_S, "a post")
-        log = shop.stats()["streams"]["orders.**"]["log"]
-        assert log["holds"] == 1
+def test_publishers_are_asked_to_hold_what_was_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    subscribe = Peer.subscribe
+
+    def noted(self: Peer, *topics: str, **options: Any) -> Any:
+        asked.append(options.get("hold"))
+        return subscribe(self, *topics, **options)
+
+    monkeypatch.setattr(Peer, "subscribe", noted)
+    with mesh(tmp_path, hold=True) as (_, _, hooks):
+        hooks.add("https://example.com/", "orders.**")
+        wait_until(lambda: asked, PATIENCE_S, "a subscription")
+    assert asked == [True]
 
 
 def test_a_backlog_that_is_too_long_goes_to_the_dead_letters(tmp_path: Path) -> None:
