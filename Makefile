@@ -56,6 +56,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/durable.py
 	$(BIN)/python benchmarks/spark.py
+	$(BIN)/python benchmarks/statsd.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*

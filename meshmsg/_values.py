@@ -77,6 +77,16 @@ def check_address(field_name: str, address: object) -> str:
     )
 
 
+def split_host(field_name: str, value: object) -> tuple[str, int]:
+    """Host and port from `127.0.0.1:8125` or `[::1]:8125`; raises `ConfigError`."""
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    bare = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
+    if not colon or not bare or not _PORT.fullmatch(port) or int(port) > 65535:
+        problem = f"{value!r} is not a host and a port: write 127.0.0.1:8125 or [::1]:8125"
+        raise ConfigError(field_name, problem)
+    return bare, int(port)
+
+
 def addresses(field_name: str, value: str | Sequence[str]) -> tuple[str, ...]:
     """One address or several, each checked."""
     given = several(field_name, value, str, "an address or a list of addresses")

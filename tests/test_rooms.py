@@ -76,9 +76,13 @@ GROUND = (
     "meshmsg/_multicast.py",
     "meshmsg/_open_frame.py",
     "meshmsg/_packet.py",
+    "meshmsg/_sp_messages.py",
+    "meshmsg/_statsd_lines.py",
+    "meshmsg/_statsd_report.py",
     "meshmsg/_subframe.py",
     "meshmsg/_topics.py",
     "meshmsg/_values.py",
+    "meshmsg/_webhook_urls.py",
 )
 """The pure modules of `meshmsg/`. Every other file of that folder is roof."""
 

@@ -17,7 +17,21 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from meshmsg.cli import bench, demo, ledger, log, moldudp, peers, pub, record, replay, sub
+from meshmsg.cli import (
+    bench,
+    demo,
+    ledger,
+    log,
+    moldudp,
+    nng,
+    peers,
+    pub,
+    record,
+    replay,
+    statsd,
+    sub,
+    webhook,
+)
 from meshmsg.cli._guard import INTERRUPTED, TERMINATED
 from meshmsg.cli._help import help_text
 from meshmsg.cli._logs import LogLevel, write_logs
@@ -74,7 +88,22 @@ def _before_each_verb(
     write_logs(log)
 
 
-for _verb in (pub, sub, ledger, peers, log, record, replay, moldudp, bench, demo):
+_VERBS = (
+    pub,
+    sub,
+    ledger,
+    peers,
+    log,
+    record,
+    replay,
+    statsd,
+    webhook,
+    nng,
+    moldudp,
+    bench,
+    demo,
+)
+for _verb in _VERBS:
     _verb.register(app)
 
 

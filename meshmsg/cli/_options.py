@@ -73,6 +73,29 @@ Config = Annotated[
         help="A mesh.toml with the peer's settings and streams; flags win over the file.",
     ),
 ]
+EdgeMeshBind = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mesh-bind",
+        metavar="ADDR",
+        envvar="MESHMSG_BIND",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Listen here for other peers: tcp://127.0.0.1:7000. A free loopback port if neither "
+        "this nor --connect is given.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="MESHMSG_DATA_DIR",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Folder for durable logs and cursors.",
+    ),
+]
 MulticastGroup = Annotated[
     str | None,
     typer.Option(
@@ -124,6 +147,7 @@ def peer_from(
     interface: str | None = None,
     feeds: Sequence[Feed] = (),
     multicast: str | None = None,
+    data_dir: Path | None = None,
 ) -> Peer:
     """A peer, not yet open, from a verb's options; raises `ConfigError`.
 
@@ -138,6 +162,7 @@ def peer_from(
         "mesh": mesh,
         "interface": interface,
         "feeds": tuple(feeds),
+        "data_dir": None if data_dir is None else str(data_dir),
     }
     settings = replace(settings, **{key: value for key, value in given.items() if value})
     alone = not settings.feeds and multicast is None

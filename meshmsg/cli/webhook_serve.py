@@ -1,0 +1,108 @@
+"""`meshmsg webhook serve`: posted events into the mesh."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshmsg._config import Stream
+from meshmsg.cli._guard import guarded, note
+from meshmsg.cli._help import help_text
+from meshmsg.cli._options import (
+    Config,
+    Connect,
+    DataDir,
+    EdgeMeshBind,
+    Mesh,
+    Name,
+    Quiet,
+    peer_from,
+)
+
+HELP = help_text(
+    "Take posted webhooks as events, each once, and answer when they are in the stream.",
+    "Signatures are checked: of the Standard Webhooks specification, or GitHub's. With --data-dir "
+    "the stream is durable, and posts are answered when they are on the disk.",
+    examples=(
+        "meshmsg webhook serve --topic hooks.shop --secret whsec_... --data-dir ./data",
+        "meshmsg webhook serve --topic 'hooks.github.{type}' --scheme github --secret s3cret",
+    ),
+)
+ANY_PORT = ["tcp://127.0.0.1:*"]
+
+
+def register(hooks: typer.Typer) -> None:
+    """Add the verb."""
+    hooks.command("serve", help=HELP, short_help="Take posted webhooks as events.")(guarded(serve))
+
+
+def serve(
+    topic: Annotated[
+        str, typer.Option(help="Topic of the events; {type} stands for the type of the post.")
+    ],
+    bind: Annotated[
+        str, typer.Option("--bind", "-b", metavar="HOST:PORT", help="Listen here for posts.")
+    ] = "127.0.0.1:8080",
+    path: Annotated[str, typer.Option(help="The path that is posted to.")] = "/",
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="MESHMSG_WEBHOOK_SECRET",
+            show_default=False,
+            help="What posts are signed with. Several while one is replaced.",
+        ),
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(help="standard, github, or none for posts without a signature.")
+    ] = "standard",
+    tolerance: Annotated[
+        str, typer.Option(metavar="TIME", help="How far a post's time may be from now.")
+    ] = "5m",
+    body_max: Annotated[str, typer.Option(metavar="SIZE", help="Largest body taken.")] = "1MiB",
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: PEM, certificate and key.")
+    ] = None,
+    mesh_bind: EdgeMeshBind = None,
+    connect: Connect = None,
+    name: Name = None,
+    mesh: Mesh = None,
+    config: Config = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> int:
+    """See `HELP`."""
+    from meshmsg.recovery.webhook_intake import topic_for
+    from meshmsg.webhooks import WebhookServer
+
+    pattern = topic if topic_for(topic, "x") == topic else topic.partition("{type}")[0] + "**"
+    stream = Stream(pattern, durability="none" if data_dir is None else "log")
+    peer = peer_from(
+        "webhook-in",
+        bind=mesh_bind or (None if connect or config else ANY_PORT),
+        connect=connect,
+        # A durable stream belongs to a name: a random one would begin a new log each time.
+        name=name or (None if config or data_dir is None else "webhook-in"),
+        mesh=mesh,
+        config=config,
+        streams=[stream],
+        data_dir=data_dir,
+    )
+    server = WebhookServer(
+        peer,
+        bind,
+        topic=topic,
+        secrets=tuple(secret or ()),
+        scheme=scheme,
+        path=path,
+        tolerance=tolerance,
+        body_bytes_max=body_max,
+        certificate=certificate,
+    )
+    with peer, server:
+        note(f"taking posts at {server.url}", quiet=quiet)
+        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        while True:
+            time.sleep(3600)

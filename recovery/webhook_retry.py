@@ -1,0 +1,125 @@
+"""What becomes of a delivery to a webhook: done, tried again (when?), given up, endpoint gone.
+
+The schedule and the meaning of answers are those of the Standard Webhooks specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from random import Random
+
+#: Seconds before each attempt: the first at once, the last after about three days in all.
+SCHEDULE_S = (0.0, 5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
+#: Each wait is longer by up to this part, at random: what failed together does not come together.
+JITTER = 0.2
+#: An endpoint may ask for so much patience, and no more.
+RETRY_AFTER_MAX_S = 86_400.0
+#: An endpoint that says it is asked too often, and not for how long it wants peace.
+THROTTLE_S = 5.0
+GONE = 410
+THROTTLED = (429, 502, 503, 504)
+#: After so many failures in a row an endpoint gets one request at a time, until one succeeds.
+FAILURES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: a status, or an error in words."""
+
+    status: int | None = None
+    retry_after: str | None = None
+    error: str = ""
+    local: bool = False
+    """It failed on this side (no more sockets), which says nothing about the endpoint."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the event was taken."""
+        return self.status is not None and 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What follows: `word` is `delivered`, `retry`, `dead` or `gone`."""
+
+    word: str
+    attempts: int
+    due: float = 0.0
+    """When it is tried again, with `retry`."""
+    hold_until: float = 0.0
+    """Until then nothing is sent to the endpoint at all."""
+    reason: str = ""
+
+
+def judge(
+    answer: Answer, attempts: int, schedule_s: Sequence[float], *, now: float, rng: Random
+) -> Verdict:
+    """The verdict on the answer to a delivery that was tried `attempts` times before."""
+    if answer.local:
+        return Verdict("retry", attempts, now + 1.0, now + 1.0, answer.error)
+    tried = attempts + 1
+    if answer.good:
+        return Verdict("delivered", tried)
+    reason = answer.error or f"status {answer.status}"
+    if answer.status == GONE:
+        return Verdict("gone", tried, reason=reason)
+    if tried >= len(schedule_s):
+        return Verdict("dead", tried, reason=reason)
+    due = now + schedule_s[tried] * (1.0 + JITTER * rng.random())
+    hold = 0.0
+    if answer.status in THROTTLED:
+        asked_s = retry_after_s(answer.retry_after, now=now)
+        if asked_s is not None:
+            hold = now + asked_s
+            due = max(due, hold)
+        elif answer.status == 429:
+            hold = now + THROTTLE_S * (1.0 + JITTER * rng.random())
+    return Verdict("retry", tried, due, hold, reason)
+
+
+def retry_after_s(text: str | None, *, now: float) -> float | None:
+    """Seconds that `Retry-After` asks for, as a number or a date; `None` if it says neither."""
+    if not text:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), RETRY_AFTER_MAX_S)
+    try:
+        moment = parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return min(max(0.0, moment - now), RETRY_AFTER_MAX_S)
+
+
+class Lane:
+    """What is on the way to one endpoint, and how much more may be."""
+
+    def __init__(self, order: str, concurrency: int) -> None:
+        self.order = order
+        self.concurrency = concurrency
+        #: Ids of the deliveries that are on the way.
+        self.in_flight: set[int] = set()
+        self.requests = 0
+        self.failures = 0
+        self.hold_until = 0.0
+
+    def room(self, *, now: float) -> int:
+        """How many requests more may begin."""
+        if now < self.hold_until:
+            return 0
+        ailing = self.order == "all" or self.failures >= FAILURES_MAX
+        return max(0, (1 if ailing else self.concurrency) - self.requests)
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """A request with these deliveries goes out."""
+        self.requests += 1
+        self.in_flight.update(ids)
+
+    def end(self, ids: Sequence[int], verdict: Verdict) -> None:
+        """It came back."""
+        self.requests -= 1
+        self.in_flight.difference_update(ids)
+        self.failures = 0 if verdict.word == "delivered" else self.failures + 1
+        self.hold_until = max(self.hold_until, verdict.hold_until)

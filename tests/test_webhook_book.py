@@ -1,0 +1,219 @@
+"""The book of webhooks: what is taken once, what is due, and accounts that always add up."""
+
+from __future__ import annotations
+
+import random
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from meshmsg import Loss
+from meshmsg._webhook_book import FILE, Book
+from meshmsg._webhook_types import Endpoint, Secret, Stored, batch_id, body_of, pack
+from meshmsg.recovery.webhook_retry import Verdict
+
+STREAM, EPOCH = "shop/orders.**", 1_700_000_000_000_000
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    made = Book(tmp_path, durable=False)
+    yield made
+    made.close()
+
+
+def endpoint(name: str = "hook", **options: Any) -> Endpoint:
+    fields: dict[str, Any] = {"url": "https://example.com/", "topics": ("orders.**",)}
+    return Endpoint(name=name, secrets=(Secret("whsec_x"),), **(fields | options))
+
+
+def event(seq: int, topic: str = "orders.eu", epoch: int = EPOCH, data: Any = None) -> Stored:
+    return Stored(STREAM, epoch, seq, topic, int(NOW * 1e9), pack(None, {}, data or seq, b""))
+
+
+def ids(parcels: list[Any]) -> list[list[int]]:
+    return [[line.event.seq for line in lines] for lines in parcels]
+
+
+def test_an_event_is_taken_once_however_often_it_comes(book: Book) -> None:
+    hooks = [endpoint()]
+    assert book.take([event(0), event(1)], hooks, now=NOW) == ({"hook"}, 0)
+    assert book.take([event(0), event(1), event(2)], hooks, now=NOW) == ({"hook"}, 2)
+    assert book.waiting() == {"hook": 3}
+    assert book.take([event(0, epoch=EPOCH + 1)], hooks, now=NOW) == ({"hook"}, 0)
+    assert book.waiting() == {"hook": 4}
+
+
+def test_gaps_were_filtered_and_losses_are_lost(book: Book) -> None:
+    hooks = [endpoint("all"), endpoint("us", topics=("orders.us",))]
+    for one in hooks:
+        book.put(one)
+    book.take([event(5), event(8), event(9, "orders.us")], hooks, now=NOW)
+    book.take([Loss(STREAM, EPOCH, 10, 15, "gone"), event(16)], hooks, now=NOW)
+    rows = {row.subscription: row for row in book.ledger().rows}
+    assert book.ledger().reconciles
+    everything, us = rows["webhook all"], rows["webhook us"]
+    assert (everything.published, everything.in_flight) == (12, 4)
+    assert (everything.filtered, everything.lost) == (3, {"lost": 5})
+    assert (us.published, us.in_flight, us.filtered, us.lost) == (12, 1, 6, {"lost": 5})
+    # A loss that is told again after a restart is not counted again.
+    book.take([Loss(STREAM, EPOCH, 10, 15, "gone")], hooks, now=NOW)
+    assert book.ledger().rows == tuple(sorted(rows.values(), key=lambda row: row.subscription))
+
+
+def test_an_endpoint_that_comes_later_starts_there(book: Book) -> None:
+    first, second = endpoint("first"), endpoint("second")
+    book.take([event(0), event(1)], [first], now=NOW)
+    book.take([event(2)], [first, second], now=NOW)
+    assert book.waiting() == {"first": 3, "second": 1}
+    assert book.ledger().reconciles
+
+
+def test_events_from_before_its_time_and_for_disabled_ones_are_filtered(book: Book) -> None:
+    hooks = [endpoint("late", since=NOW + 1), endpoint("off", state="disabled"), endpoint("on")]
+    assert book.take([event(0)], hooks, now=NOW)[0] == {"on"}
+    assert book.ledger().reconciles
+
+
+def test_order_all_waits_for_its_head_and_none_goes_round_it(book: Book) -> None:
+    for order in ("all", "none"):
+        one = endpoint(order, order=order)
+        book.put(one)
+    hooks = book.endpoints()
+    book.take([event(n) for n in range(3)], hooks, now=NOW)
+    retry = Verdict("retry", 1, due=NOW + 60)
+    for one in hooks:
+        (lines,), due = book.due(one, 1, set(), now=NOW)
+        assert (ids([lines]), due) == ([[0]], None)
+        book.record([(one.name, lines, retry, 500)], now=NOW)
+    ordered, loose = hooks
+    assert book.due(ordered, 4, set(), now=NOW + 1) == ([], NOW + 60)
+    assert ids(book.due(loose, 4, set(), now=NOW + 1)[0]) == [[1], [2]]
+    assert ids(book.due(ordered, 1, set(), now=NOW + 60)[0]) == [[0]]
+
+
+def test_what_is_on_the_way_is_not_given_again(book: Book) -> None:
+    one = endpoint()
+    book.take([event(n) for n in range(4)], [one], now=NOW)
+    parcels, _ = book.due(one, 2, set(), now=NOW)
+    flying = {line.id for lines in parcels for line in lines}
+    assert ids(book.due(one, 9, flying, now=NOW)[0]) == [[2], [3]]
+
+
+def test_a_batch_stays_together_through_failures_and_restarts(book: Book, tmp_path: Path) -> None:
+    one = endpoint(batch=3)
+    book.take([event(n) for n in range(5)], [one], now=NOW)
+    (first,), _ = book.due(one, 1, set(), now=NOW)
+    assert ids([first]) == [[0, 1, 2]]
+    book.record([("hook", first, Verdict("retry", 1, due=NOW + 5), None)], now=NOW)
+    book.take([event(5)], [one], now=NOW)
+    again = Book(tmp_path, durable=False)
+    parcels, _ = again.due(one, 2, set(), now=NOW + 6)
+    again.close()
+    assert sorted(ids(parcels)) == [[0, 1, 2], [3, 4, 5]]
+    same = next(lines for lines in parcels if lines[0].event.seq == 0)
+    assert batch_id([x.event for x in same]) == batch_id([x.event for x in first])
+    assert body_of([x.event for x in same], True) == body_of([x.event for x in first], True)
+    assert {line.attempts for line in same} == {1}
+
+
+def test_settled_deliveries_are_forgotten_in_time_and_waiting_ones_are_not(book: Book) -> None:
+    one = endpoint()
+    book.put(one)
+    book.take([event(0), event(1)], [one], now=NOW)
+    (lines,), _ = book.due(one, 1, set(), now=NOW)
+    book.record([("hook", lines, Verdict("delivered", 1), 200)], now=NOW)
+    assert book.forget(NOW) == 0
+    assert book.forget(NOW + 1) == 1
+    assert [x.state for x in book.deliveries()] == ["waiting"]
+    assert book.ledger().reconciles, "counts outlive what they count"
+
+
+def test_removing_an_endpoint_forgets_it(book: Book) -> None:
+    one = endpoint()
+    book.put(one)
+    book.take([event(0), event(1)], [one], now=NOW)
+    (lines,), _ = book.due(one, 1, set(), now=NOW)
+    assert book.remove("hook") == 2
+    book.record([("hook", lines, Verdict("delivered", 1), 200)], now=NOW)  # it was on the way
+    assert (book.deliveries(), book.ledger().rows, book.waiting()) == ([], (), {})
+
+
+def test_the_file_is_for_its_owner(book: Book, tmp_path: Path) -> None:
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+
+
+def test_versions_change_with_endpoints(book: Book) -> None:
+    before = book.version()
+    book.put(endpoint())
+    assert book.version() > before
+    changed = msgspec.structs.replace(endpoint(), state="disabled", reason="x")
+    book.put(changed)
+    assert book.endpoint("hook") == changed
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_accounts_add_up_whatever_happens(tmp_path: Path, seed: int) -> None:
+    """Takes, takes again, losses, outcomes of all kinds, restarts: in any order."""
+    rng = random.Random(seed)
+    hooks = [
+        endpoint("a", batch=rng.choice([1, 3])),
+        endpoint("b", topics=("orders.us",), order="all"),
+        endpoint("c", topics=("**",), batch=2, order="all"),
+    ]
+    book = Book(tmp_path, durable=False)
+    for one in hooks:
+        book.put(one)
+    place, now = 0, NOW
+    lost: set[int] = set()
+    seen: dict[str, list[int]] = {one.name: [] for one in hooks}
+    wanted: dict[str, set[int]] = {one.name: set() for one in hooks}
+    for _ in range(120):
+        now += rng.random()
+        step = rng.randrange(10)
+        if step < 4:
+            first = max(0, place - rng.randrange(4))  # some of them again
+            place = max(place, first + rng.randrange(1, 6))
+            numbers = [n for n in range(first, place) if n not in lost]
+            run = [event(n, "orders.us" if n % 2 else "orders.eu") for n in numbers]
+            book.take(run, hooks, now=now)
+            for n in numbers:
+                wanted["a"].add(n)
+                wanted["c"].add(n)
+                wanted["b"] |= {n} if n % 2 else set()
+        elif step == 4:
+            book.take([Loss(STREAM, EPOCH, place, place + 2, "gone")], hooks, now=now)
+            lost |= {place, place + 1}
+            place += 2
+        elif step == 5:
+            book.close()
+            book = Book(tmp_path, durable=False)
+        else:
+            one = rng.choice(hooks)
+            word = rng.choice(["delivered", "delivered", "retry", "dead"])
+            for lines in book.due(one, 1 if one.order == "all" else 3, set(), now=now)[0]:
+                verdict = Verdict(word, lines[0].attempts + 1, due=now + rng.random())
+                book.record([(one.name, lines, verdict, None)], now=now)
+                if word != "retry":
+                    seen[one.name] += [line.event.seq for line in lines]
+        assert book.ledger().reconciles
+    for one in hooks:
+        while True:
+            now += 10
+            parcels, due = book.due(one, 1, set(), now=now)
+            if not parcels and due is None:
+                break
+            for lines in parcels:
+                book.record([(one.name, lines, Verdict("delivered", 1), 200)], now=now)
+                seen[one.name] += [line.event.seq for line in lines]
+        assert sorted(seen[one.name]) == sorted(wanted[one.name]), "each once"
+        if one.order == "all":
+            assert seen[one.name] == sorted(seen[one.name]), "in order"
+    assert book.ledger().reconciles
+    assert book.ledger().in_flight == 0
+    book.close()
