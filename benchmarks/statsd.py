@@ -70,6 +70,7 @@ def measure(way: str, shape: str, rate: int, seconds: float) -> dict[str, Any]:
     ours, theirs = processes.Pipe()
     receiver = processes.Process(target=receive, args=(way, theirs), daemon=True)
     receiver.start()
+    theirs.close()  # so that a receiver that dies is an EOFError here, and no wait for ever
     try:
         address = ours.recv()
         packets = make_packets(shape)

@@ -14,7 +14,7 @@ from meshmsg._statsd_lines import VALUE_BYTES_MAX, Meaning, Runs, cut, numbers, 
 from meshmsg.recovery.statsd_series import Series, new_series
 
 #: Lines that wait to be understood; that many share the cost of looking at each run.
-PENDING_LINES = 20_000
+PENDING_LINES = 40_000
 PENDING_BYTES = 4 * 1024 * 1024
 #: Runs whose meaning is remembered, unless they are long; the oldest half goes when there are more.
 MEANINGS_MAX = 100_000
