@@ -104,6 +104,9 @@ class Stream:
         codec_for(self.codec)
         FsyncWord.parse(self.fsync)
         Retention.parse(self.retention)
+        for word, given in (("fsync", self.fsync != "batch"), ("retention", self.retention)):
+            if given and self.durability != "log":  # who writes it counts on a log
+                raise ConfigError(word, "goes with durability='log': without it there is no log")
         set_field(self, "segment_bytes", parse_size("segment_bytes", self.segment_bytes))
         if self.segment_bytes < 64 * 1024:  # type: ignore[operator]
             raise ConfigError("segment_bytes", "at least 64KiB, the size of a frame")

@@ -13,19 +13,19 @@ from meshmsg._errors import ConfigError
 NAME_BYTES_MAX = 128
 
 # At most 18 digits: what follows is arithmetic in floats.
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgG])(i?))?[bB]?\s*\Z")
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgGtT])(i?))?[bB]?\s*\Z")
 _TIME = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(us|ms|s|m|h|d|)\s*\Z")
 _PORT = re.compile(r"[0-9]{1,5}")
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_size(field_name: str, value: int | str) -> int:
-    """Bytes from `65536`, `"64kB"`, `"64KiB"`, `"1.5GB"`; raises `ConfigError`."""
+    """Bytes from `65536`, `"64kB"`, `"64KiB"`, `"1.5GB"`, `"2TB"`; raises `ConfigError`."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     match = _SIZE.match(value) if isinstance(value, str) else None
     if match is not None:
-        power = {"": 0, "k": 1, "m": 2, "g": 3}[(match[2] or "").lower()]
+        power = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}[(match[2] or "").lower()]
         size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
         if size > 0:
             return size

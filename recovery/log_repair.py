@@ -25,7 +25,8 @@ def find_frames(
     frames: list[bytes] = []
     gone: dict[str, RangeSet] = {}
     size = sent_stop = 0
-    for first, stop in RangeSet(ranges):
+    # From the network: one that runs backward is empty.
+    for first, stop in RangeSet(r for r in ranges if r[0] < r[1]):
         at = max(first, sent_stop)
         if at >= stop:
             continue

@@ -315,10 +315,10 @@ class LogWriter:
         if appender is not None and self._fsync.by_thread:
             appender.sync(appender.written)
         now_ns = self._clock()
-        if now_ns - self._saved_ns > SAVE_NS:
+        if abs(now_ns - self._saved_ns) > SAVE_NS:  # the clock may be set back
             self._saved_ns = now_ns
             self._save_holds()
-        if self._rolled or now_ns - self._retained_ns > RETAIN_NS:
+        if self._rolled or abs(now_ns - self._retained_ns) > RETAIN_NS:
             self._rolled = False
             self._retained_ns = now_ns
             self.retain(now_ns)

@@ -40,6 +40,8 @@ from meshmsg._values import check_address, check_name, one_of, parse_size, parse
         ("64Ki", 65_536),
         ("64MiB", 64 << 20),
         ("1.5GB", 1_500_000_000),
+        ("2TB", 2 * 10**12),
+        ("1TiB", 1 << 40),
         (" 2 GiB ", 2 << 30),
         ("0.5kB", 500),
     ],
@@ -63,7 +65,7 @@ def test_sizes_are_read(given: int | str, size: int) -> None:
         "1 2",
         "1e6",
         "64iB",
-        "1TB",
+        "1PB",
         "0",
         "0.0001kB",
         "1kk",
@@ -499,3 +501,11 @@ def test_mesh_toml_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_unknown_key_lists_what_is_known() -> None:
     with pytest.raises(ConfigError, match=r"peer.zzz: is not a key here: use name, bind, connect"):
         config_from_tables({"peer": {"name": "p", "zzz": 1}})
+
+
+@pytest.mark.parametrize("words", [{"fsync": "always"}, {"retention": "7d"}])
+def test_words_about_a_log_are_refused_where_there_is_none(words: dict[str, str]) -> None:
+    """Who writes them counts on a log, and would find out after the crash that there was none."""
+    with pytest.raises(ConfigError, match="durability='log'"):
+        Stream("a", **words)  # type: ignore[arg-type]
+    assert Stream("a", durability="log", **words)  # type: ignore[arg-type]

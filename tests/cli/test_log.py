@@ -178,6 +178,7 @@ def test_verify_names_a_damaged_cursor(run: Any, tmp_path: Path) -> None:
         (("cat", "logs", "--stream", "c/z"), "--stream: 'c/z' is not one of a/x, b/y"),
         (("cat", "logs", "--stream", "a/x", "--start", "live"), "--start: 'live' is not a place"),
         (("cat", "logs", "--stream", "a/x", "--start", "soon"), "--start: 'soon' is not"),
+        (("cat", "logs", "--stream", "a/x", "--start", "a/y@5:1"), "is of another stream than a/x"),
     ],
 )
 def test_wrong_usage_says_what_would_be_right(

@@ -310,6 +310,8 @@ def test_repair_gives_frames_once_and_says_what_is_gone() -> None:
         assert [Frame(frame).first for frame in frames] == [2, 4, 8, 150]
         assert gone == {"corrupt": [(0, 2)]}
         assert complete
+        backward = [(2**63, 0), (5, 5), (9, 3)]  # as they may come from the network
+        assert find_frames(reader, 7, backward, bytes_max=500) == ([], {}, True)
         frames, _, complete = find_frames(reader, 7, [(2, 200)], bytes_max=500)
         assert not complete
         assert 0 < len(frames) < 5

@@ -742,3 +742,19 @@ def test_end_of_an_epoch_is_known_though_the_next_could_not_be_begun_at_once() -
         assert known is not None
         assert known.stop == 2
     writer.close()
+
+
+def test_cursors_are_written_though_the_clock_was_set_back() -> None:
+    files, now = memory(), [10**18]
+    writer = opened(files, clock=lambda: now[0])
+    writer.begin(7)
+    put(writer, b"one", b"two")
+    writer.hold("audit", 7, 0)
+    writer.work()
+    now[0] -= 3600 * SECOND_NS
+    writer.move_hold("audit", 7, 1)
+    writer.work()
+    cursor = writer.cursors().get("audit", STREAM)
+    assert cursor is not None
+    assert cursor.seq == 1
+    writer.close()
