@@ -41,5 +41,4 @@ def test_rows_and_bars_are_those_of_the_exchange(spark: Any, tmp_path: Path) -> 
         rows = spark.read.parquet(f"{lake}/rows")
         counts = {row.topic: row["count"] for row in rows.groupBy("topic").count().collect()}
         assert counts == dict(exchange.published)
-        with pytest.warns(RuntimeWarning, match="group risk"):  # nobody was there
-            peer.close(timeout=0)
+        peer.close(timeout=0)  # nobody of the risk desk will come
