@@ -125,6 +125,7 @@ class Lending:
         """A source says what it has of an epoch; `False` if that is of no use any more."""
         receiver = source.receiver
         if admission.over and receiver is not None and admission.epoch < receiver.epoch:
+            self._intake.counters["stale_admissions"] += 1
             return False  # we had not left it when we asked
         if not admission.recorded:
             is_new = receiver is not None and not admission.over
