@@ -160,7 +160,7 @@ class Lender:
         """Somebody misses events that its publisher does not have."""
         self._node.counters["lender_nacks"] += 1
         key = ("nack", identity, message.sub, message.stream)
-        self._replay.submit(key, partial(self._answer, identity, message), may_wait=False)
+        self._replay.submit(key, partial(self._answer, identity, message), gives_way=True)
 
     # --- the replay's thread ---
 
