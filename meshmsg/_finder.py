@@ -286,6 +286,7 @@ class Finder:
         roles = ["publisher"] if streams else []
         roles += ["subscriber"] if node.intakes else []
         roles += ["worker"] if groups else []
+        roles += ["recorder"] if node.recorder is not None else []
         return Card(
             node.config.name, node.instance, serial, self._addresses, streams, groups, tuple(roles)
         )
@@ -366,7 +367,7 @@ class Finder:
     def _dial(self, now: float) -> None:
         linked = {link.instance for link in self._node.links.up()}
         clients = {client.instance for client in self._node.clients()}
-        met = {i for i in clients if (m := self.book.members.get(i)) is None or not m.card.streams}
+        met = {instance for instance in clients if not self._serves(instance)}
         room = self._found.peers_max - len(linked | clients)
         dials, given_up = self.contacts.actions(now=now, linked=linked, met=met, room=room)
         if room <= 0 and self.contacts.held:
@@ -382,6 +383,11 @@ class Finder:
                 log.info("%s: %s", address, reason)
         for address in dials:
             self._dial_one(address, now)
+
+    def _serves(self, instance: int) -> bool:
+        """Whether a subscription of ours might want something of it, so that it is dialled."""
+        member = self.book.members.get(instance)
+        return member is not None and bool(member.card.streams or "recorder" in member.card.roles)
 
     def _dial_one(self, address: str, now: float) -> None:
         link = self._node.links.get(address)

@@ -32,7 +32,7 @@ class PeerInfo:
     addresses: tuple[str, ...]
     """Where it listens."""
     roles: tuple[str, ...]
-    """What it does: `publisher`, `subscriber`, `worker`."""
+    """What it does: `publisher`, `subscriber`, `worker`, `recorder`."""
     streams: tuple[str, ...]
     """Full names of the streams that it publishes."""
     groups: tuple[str, ...]
