@@ -127,8 +127,9 @@ class Finder:
         if not there:
             self.contacts.withdraw(instance, "zeroconf")
             return
-        host = "127.0.0.1" if is_loopback(self._node.config.interface) else "0.0.0.0"
-        addresses = self._usable(service.targets, host)
+        heard_on = [] if self._scout is None else self._scout.zeroconf.get("interfaces", [])
+        teller = next(filter(is_loopback, heard_on), "beyond this machine")
+        addresses = self._usable(service.targets, teller)
         self._learn(instance, records.get("peer", ""), addresses, "zeroconf")
 
     def _on_name(self, name: Name) -> None:

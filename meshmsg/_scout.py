@@ -158,6 +158,7 @@ class Scout:
         interface = self._config.interface
         try:
             hosts = interfaces_of(interface)
+            self.zeroconf["interfaces"] = list(hosts)
             self._beacon = Beacon(hosts, self._on_service)
             self._announce(hosts)
         except (MeshError, OSError, RuntimeError, TimeoutError, ImportError) as error:
@@ -168,7 +169,7 @@ class Scout:
                 self.zeroconf["reason"],
             )
             return
-        self.zeroconf |= {"state": "on", "interfaces": list(hosts)}
+        self.zeroconf["state"] = "on"
 
     def _announce(self, hosts: tuple[str, ...]) -> None:
         assert self._beacon is not None

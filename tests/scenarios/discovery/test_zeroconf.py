@@ -65,6 +65,17 @@ def test_found_peers_exchange_events_without_an_address(mesh: str) -> None:
         assert pub.ledger().reconciles
 
 
+@pytest.mark.parametrize("interface", ["lo", "127.0.0.1"])
+def test_interface_by_name_or_address(mesh: str, interface: str) -> None:
+    with (
+        Peer("one", mesh=mesh, interface=interface, discovery="auto") as one,
+        Peer("two", mesh=mesh, interface=interface, discovery="auto") as two,
+    ):
+        one.wait_for_peers(1, timeout=20)
+        two.wait_for_peers(1, timeout=20)
+        assert one.address.startswith("tcp://127.0.0.1:")
+
+
 def test_meshes_are_kept_apart(mesh: str) -> None:
     with (
         Peer("one", mesh=mesh, discovery="zeroconf") as one,
