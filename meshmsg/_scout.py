@@ -214,15 +214,23 @@ class Scout:
 
     def _hint(self) -> None:
         """Said once: most who look for a reason look into the log first."""
+        if self.zeroconf["state"] != "on":
+            return
         own = f"{self._instance:016x}"
         mesh = self._config.mesh
-        services = [s for s in self.known() if s.records.get("mesh") == mesh]
-        if self.zeroconf["state"] == "on" and all(s.records.get("id") == own for s in services):
-            heard = "" if services else ", not even itself: multicast does not work there"
+        heard = {s.records.get("id") for s in self.known() if s.records.get("mesh") == mesh}
+        if not heard and not self.zeroconf["reason"]:  # we were announced, and did not hear it
+            self.zeroconf["reason"] = "our own announcement was not heard: multicast is blocked"
+            log.warning(
+                "zeroconf on %s: %s. Name one peer with connect= or seeds=, and the others will be "
+                "found; `meshmsg doctor` tells more",
+                self._config.interface,
+                self.zeroconf["reason"],
+            )
+        elif heard <= {own}:
             log.info(
-                "zeroconf has heard of no other peer of mesh %r on %s%s. If there should be one: "
-                "run `meshmsg doctor`, or name one peer with connect= or seeds=",
+                "zeroconf has heard of no other peer of mesh %r on %s. If there should be one: run "
+                "`meshmsg doctor`, or name one peer with connect= or seeds=",
                 mesh,
                 self._config.interface,
-                heard,
             )

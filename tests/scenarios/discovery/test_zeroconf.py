@@ -153,6 +153,37 @@ def test_where_zeroconf_does_not_work_the_log_says_why(
     assert "zeroconf cannot be used on 127.0.0.1" in caplog.text
 
 
+class Deaf:
+    """A responder that hears nothing, as where multicast is blocked."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def announce(self, *_: Any) -> None:
+        pass
+
+    def known(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_where_not_even_its_own_announcement_is_heard_the_log_says_so(
+    mesh: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from meshmsg import _scout
+
+    monkeypatch.setattr(_scout, "Beacon", Deaf)
+    monkeypatch.setattr(_scout, "HINT_S", 0.05)
+    with (
+        caplog.at_level(logging.WARNING, "meshmsg"),
+        Peer("alone", mesh=mesh, discovery="zeroconf") as peer,
+    ):
+        wait_until(lambda: "blocked" in peer.stats()["discovery"]["zeroconf"]["reason"])
+    assert "Name one peer with connect= or seeds=" in caplog.text
+
+
 def test_peer_that_is_closed_while_zeroconf_starts(mesh: str) -> None:
     for _ in range(10):
         with Peer("short", mesh=mesh, discovery="zeroconf"):
