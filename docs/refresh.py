@@ -20,10 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meshmsg import Feed, Multicast, PeerConfig, Record, Stream, Tuning
+from meshmsg import Discovery, Feed, Multicast, PeerConfig, Record, Stream, Tuning
 
 ROOT = Path(__file__).resolve().parent.parent
-_KINDS = (Stream, Multicast, Feed, Record, Tuning, PeerConfig)
+_KINDS = (Stream, Multicast, Feed, Discovery, Record, Tuning, PeerConfig)
 CONFIG_CLASSES = {kind.__name__: kind for kind in _KINDS}
 LANGUAGES = {".py": "python", ".toml": "toml"}
 

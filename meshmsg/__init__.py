@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec
 from meshmsg._config import PeerConfig, Record, Stream, Tuning
+from meshmsg._discovery import Discovery
 from meshmsg._errors import (
     BindError,
     ClosedError,
@@ -32,20 +33,24 @@ from meshmsg._errors import (
 from meshmsg._event import Event, Loss, Position
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, __version__
+from meshmsg._presence import PeerChange, PeerInfo, PeerWatch
 from meshmsg._subscription import Subscription
 from meshmsg.recovery.ledger import Ledger, LedgerRow
 
 if TYPE_CHECKING:
     from meshmsg._async_peer import AsyncPeer, AsyncSubscription
+    from meshmsg._async_presence import AsyncPeerWatch
 
 __all__ = [
     "AsyncPeer",
+    "AsyncPeerWatch",
     "AsyncSubscription",
     "Batch",
     "BindError",
     "ClosedError",
     "Codec",
     "ConfigError",
+    "Discovery",
     "Event",
     "EventTooLarge",
     "EventsLost",
@@ -63,8 +68,11 @@ __all__ = [
     "NoStream",
     "PayloadError",
     "Peer",
+    "PeerChange",
     "PeerConfig",
+    "PeerInfo",
     "PeerRefused",
+    "PeerWatch",
     "Position",
     "ProtocolError",
     "PublishTimeout",
@@ -85,4 +93,8 @@ def __getattr__(name: str) -> Any:
         from meshmsg import _async_peer
 
         return getattr(_async_peer, name)
+    if name == "AsyncPeerWatch":
+        from meshmsg._async_presence import AsyncPeerWatch
+
+        return AsyncPeerWatch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

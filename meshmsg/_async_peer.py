@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from meshmsg._async_presence import AsyncPeerWatch
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
 from meshmsg._compiled import COMPILED
@@ -364,6 +365,11 @@ class AsyncPeer(PeerBase):
         options = (group, prefetch, ack_timeout, max_attempts, order, auto_ack)
         inlet = self._inlet(topics, start, name, codec, type, hold, options)
         return AsyncSubscription(self._open_node(), inlet, on_loss)
+
+    def watch_peers(self) -> AsyncPeerWatch:
+        """Who joins, changes, leaves or is lost, for `async for`; see `Peer.watch_peers`."""
+        watch: AsyncPeerWatch = self._open_node().finder.hub.watch(AsyncPeerWatch)
+        return watch
 
     async def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from meshmsg._codecs import Codec, codec_for
+from meshmsg._discovery import Discovery, check_target
 from meshmsg._errors import ConfigError, TopicError
 from meshmsg._frame import FRAME_BYTES_MAX
 from meshmsg._log_words import FsyncWord, Retention
@@ -267,6 +268,9 @@ class PeerConfig:
     """Multicast streams of publishers that it has no connection to."""
     record: Record | None = None
     """Streams of other peers to keep in `data_dir` and to serve: patterns, or a `Record`."""
+    discovery: Discovery | None = None
+    """A `Discovery`, or `"none"`, `"auto"`, `"zeroconf"`, `"gossip"`; `None`: what
+    `MESHMSG_DISCOVERY` says, or `"auto"`."""
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
@@ -276,9 +280,9 @@ class PeerConfig:
         set_field(self, "bind", addresses("bind", self.bind))
         set_field(self, "connect", addresses("connect", self.connect))
         for address in self.connect:
-            host, _, port = address.removeprefix("tcp://").rpartition(":")
-            if address.startswith("tcp://") and (host == "*" or port in ("*", "0")):
-                raise ConfigError("connect", f"{address!r}: name the host and port to connect to")
+            check_target("connect", address)
+        if self.discovery is not None:
+            set_field(self, "discovery", Discovery.of(self.discovery))
         wanted = "a Stream or a list of them: write streams=[Stream('orders.**')]"
         streams = several("streams", self.streams, Stream, wanted)
         for stream in streams:
@@ -352,6 +356,8 @@ def config_from_tables(tables: Mapping[str, Any]) -> PeerConfig:
     apart = ("streams", "feeds", "tuning")
     known = [f.name for f in dataclasses.fields(PeerConfig) if f.name not in apart]
     _only(values, known, "peer.")
+    if isinstance(values.get("discovery"), dict):  # or one of its words
+        values["discovery"] = _table(Discovery, values["discovery"], "peer.discovery.")
     values |= {
         "streams": tuple(_carried(Stream, s, f"stream[{n}].") for n, s in enumerate(streams)),
         "feeds": tuple(_carried(Feed, f, f"feed[{n}].") for n, f in enumerate(feeds)),

@@ -5,7 +5,8 @@ names the kind.  The envelope, `hello` and `refused` are frozen for all versions
 different versions can tell each other why they part.  docs/wire-format.md is the specification.
 
 The side that dials asks (`hello`, `subscribe`, `commit`, `nack`, `status`, `join`, `settle`,
-`ping`, `ask`); the side that was dialled publishes and answers.
+`ping`, `ask`); the side that was dialled publishes and answers.  Both say who they
+are and whom they know (`here`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ ACK_RANGES_MAX = 65_536
 PREFETCH_MAX = 1_000_000
 ATTEMPTS_MAX = 1_000_000
 DURATION_MAX_S = 1e9
+#: Peers that one message tells of, and addresses of each.
+CONTACTS_MAX = 256
+CONTACT_ADDRESSES_MAX = 16
 
 U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Id = Annotated[int, msgspec.Meta(ge=0)]
@@ -331,7 +335,7 @@ class Unknown(_Message, frozen=True, tag="unknown"):
 
 
 class Ask(_Message, frozen=True, tag="ask"):
-    """Tell me your `ledger` or `stats`."""
+    """Tell me your `ledger`, `stats` or `clock`."""
 
     number: U64
     what: Name
@@ -342,6 +346,28 @@ class Answer(_Message, frozen=True, tag="answer"):
 
     number: U64
     body: Any
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """A peer that the sender is connected to."""
+
+    peer: Name
+    instance: Id
+    addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)]
+
+
+class Here(_Message, frozen=True, tag="here"):
+    """What I am and do, and whom else I know; said by both sides, after the greeting and later."""
+
+    peer: Name
+    instance: Id
+    serial: U64
+    addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)] = []
+    streams: list[Name] = []
+    groups: list[Name] = []
+    roles: list[Name] = []
+    software: Name = ""
+    known: Annotated[list[Contact], msgspec.Meta(max_length=CONTACTS_MAX)] = []
 
 
 class Bye(_Message, frozen=True, tag="bye"):
@@ -434,6 +460,7 @@ Message = (
     | Unknown
     | Ask
     | Answer
+    | Here
     | Bye
     | LogsPlease
     | Logs

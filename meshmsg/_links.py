@@ -17,6 +17,7 @@ from meshmsg._errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
+from meshmsg._member_words import Parted
 from meshmsg._source import Attach, Complete, Detach, Lend
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
@@ -47,6 +48,15 @@ class Link:
         self.last_seen = time.monotonic()
         self.reconnects = -1
         self.told = 0  #: streams of ours that the last hello named
+        self.found = False  #: by discovery, which sees to it
+        self.noted = "dialling"  #: its state, as far as discovery has seen it
+
+    @property
+    def host(self) -> str:
+        """The host that was dialled; empty for ipc."""
+        if self.address.startswith("ipc://"):
+            return ""
+        return self.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
 
     def send(self, parts: list[bytes]) -> bool:
         """Send now; only from the I/O thread."""
@@ -61,7 +71,7 @@ class Links:
         self._links: dict[str, Link] = {}
         self._by_owner: dict[int, Link] = {}
 
-    def dial(self, address: str, *, given: bool = True) -> None:
+    def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
         """Connect to a peer and keep it connected."""
         if address in self._links:
             return
@@ -69,6 +79,7 @@ class Links:
             self._node.counters["links_full"] += 1
             return
         link = Link(address, ControlClient(self._node._context, address), given=given)
+        link.found = found
         self._links[address] = link
         self._watch(link)
 
@@ -80,6 +91,7 @@ class Links:
             target = _reachable(address, host)
             if target and target not in self._links:
                 self.dial(target, given=False)
+                self._node.finder.adopt(self._links[target], hello.instance, hello.peer)
                 return
 
     def _watch(self, link: Link) -> None:
@@ -149,14 +161,19 @@ class Links:
         elif isinstance(message, c.Unknown):
             self._greet(link)
         elif isinstance(message, c.Answer):
-            self._node.on_answer(message)
+            self._node.questions.on_answer(message)
         elif isinstance(message, c.Pong):
             if message.instance != link.instance:
                 self._greet(link)
             else:
                 self._node.on_link_message(link, message, None)
+        elif isinstance(message, c.Here):
+            self._node.finder.on_here(link.instance, link.host, message)
+        elif isinstance(message, c.Ask):
+            self._node.questions.on_ask(link, message, time.monotonic())
         elif isinstance(message, c.Bye):
             link.state = "left"
+            self._node.finder.on_bye(message.instance)
             self._node.on_link_message(link, message, None)
         elif isinstance(message, c.Joined | c.Unjoined):
             self._node.on_group_message(link, message)
@@ -166,7 +183,7 @@ class Links:
             raise ProtocolError(f"{type(message).__name__} is not an answer")
 
     def _refuse(self, link: Link, reason: str) -> None:
-        if link.state != "refused":
+        if link.state != "refused" and not link.found:  # else discovery tells, and tries again
             log.error("%s: %s", link.address, reason)
             self._node.counters["refused"] += 1
         link.state = "refused"
@@ -198,6 +215,8 @@ class Links:
         link.state, link.reason = "up", ""
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
+        if not again:
+            self._node.finder.on_welcome(link)
         own = {*link.streams, *(info.name for info in self._node.publisher.infos())}
         link.recorded = {i.name: i for i in welcome.recorded if i.name not in own}
         if link.told != len(self._node.stream_names()):
@@ -223,6 +242,7 @@ class Links:
                 continue
             if other.instance == welcome.instance:
                 log.debug("%s and %s are the same peer", link.address, other.address)
+                self._node.finder.on_same(link.address, welcome.instance)
                 if link.given:
                     link.state = "duplicate"
                 else:
@@ -239,6 +259,15 @@ class Links:
     def _forget(self, link: Link) -> None:
         self._links.pop(link.address, None)
         self._unwatch(link)
+
+    def drop(self, link: Link) -> None:
+        """Give up a connection; what it sent and is not yet read is not lost."""
+        self._forget(link)
+        if link.data_address:
+            for intake in list(self._node.intakes.values()):
+                intake.notify(Detach(link.data_address))
+        for member in list(self._node.members.values()):
+            member.notify(Parted(link, "it is not there any more"))
 
     # --- subscriptions ---
 
@@ -357,6 +386,10 @@ class Links:
     def up(self) -> list[Link]:
         """Links that are up."""
         return [link for link in list(self._links.values()) if link.state == "up"]
+
+    def get(self, address: str) -> Link | None:
+        """The link that dialled an address."""
+        return self._links.get(address)
 
     def all(self) -> list[Link]:
         """All links."""

@@ -19,13 +19,15 @@ from meshmsg import _control as c
 from meshmsg._bookmarks import release
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
-from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError, WaitTimeout
+from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError
 from meshmsg._event import Position
+from meshmsg._finder import ITSELF, Finder
 from meshmsg._inlet_stats import inlet_stats
 from meshmsg._intake import Intake
 from meshmsg._links import Link, Links, data_address
 from meshmsg._member import Member
 from meshmsg._publisher import PublisherSide
+from meshmsg._questions import Questions
 from meshmsg._recorder import Recorder
 from meshmsg._replay_service import LogEntry, ReplayService, own_entries
 from meshmsg._source import Join, RepairFrame, Said, TailHint
@@ -50,13 +52,14 @@ LOOK_S = 0.005
 class Client:
     """A peer that dialled us."""
 
-    __slots__ = ("host", "instance", "last_seen", "peer")
+    __slots__ = ("greeted", "host", "instance", "last_seen", "peer")
 
     def __init__(self, peer: str, instance: int, host: str, now: float) -> None:
         self.peer = peer
         self.instance = instance
         self.host = host
         self.last_seen = now
+        self.greeted = False  #: told who we are
 
 
 class _Call:
@@ -91,10 +94,8 @@ class Node:
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
         self._clients: dict[bytes, Client] = {}
         self._reports: set[Intake] = set()
-        self._asked: dict[int, tuple[threading.Event, list[Any]]] = {}
         self._muted: dict[Inlet, float] = {}
-        self._questions: list[tuple[bytes, int, int, float]] = []
-        self._numbers = 0
+        self.questions = Questions(self)
         self._stopping = False
         self._linger_s = LINGER_S
         self._last_turn = time.monotonic()
@@ -104,6 +105,7 @@ class Node:
         self.service = ReplayService(
             config.name, config.mesh, self.counters, self._log_entries, self.send
         )
+        self.finder = Finder(self)
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True
         )
@@ -139,6 +141,7 @@ class Node:
             self.links.dial(address)
         if self.recorder is not None:
             self.recorder.start()
+        self.finder.open()
         self._thread.start()
 
     @property
@@ -248,6 +251,7 @@ class Node:
             for client in self._clients.values():
                 client.last_seen += slept
             self.links.forgive(slept)
+            self.finder.forgive(slept)
         self._last_turn = now
 
     def _tend(self, now: float) -> float:
@@ -257,7 +261,8 @@ class Node:
             member.tend(now)
         while self._reports:
             self._send_status(self._reports.pop())
-        self._answer_questions(now)
+        self.questions.on_tick(now)
+        due = self.finder.on_tick(now)
         if now >= self._ping_due:
             self._ping_due = now + self.tuning.ping_interval_s
             self.links.on_ping(now)
@@ -266,7 +271,8 @@ class Node:
                 self._send_status(intake)
             for member in list(self.members.values()):
                 member.sign_of_life()
-        return now + 0.02 if self._questions else min(self._ping_due, self._look_again(now))
+        due = min(due, self._ping_due, self._look_again(now))
+        return min(due, now + 0.02) if self.questions.waiting else due
 
     def _look_again(self, now: float) -> float:
         """When to see whether a consumer is too busy to read, or to say what it has done."""
@@ -289,6 +295,7 @@ class Node:
         self._drain_outgoing(OUTGOING_MAX)
 
     def _close_sockets(self) -> None:
+        self.finder.close()
         self.links.close()
         self.publisher.close(self._linger_s)
         self._server.close(self._linger_s)
@@ -298,8 +305,7 @@ class Node:
             member.close(leave=False)
         self._context.close()
         self._call.wakeup.close()
-        for event, _ in self._asked.values():
-            event.set()
+        self.questions.close()
         self.stopped.set()
 
     # --- those who dial us ---
@@ -343,7 +349,7 @@ class Node:
         if isinstance(message, c.Hello):
             self._on_hello(identity, message, host, now)
         elif isinstance(message, c.Ask):
-            self._on_ask(identity, message, now)
+            self.questions.on_ask(identity, message, now)
         elif isinstance(message, c.LogsPlease | c.Read | c.Credit):
             self.service.on_message(identity, message)
         elif client is None:
@@ -364,7 +370,15 @@ class Node:
             self.publisher.on_settle(identity, message, now)
         elif isinstance(message, c.Join):
             self.publisher.on_join(identity, client.peer, message, now)
+        elif isinstance(message, c.Here):
+            self.finder.on_here(client.instance, host, message)
+            if not client.greeted:  # those who do not say who they are need not be told
+                client.greeted = True
+                self.finder.greet(identity, client.instance)
+        elif isinstance(message, c.Answer):
+            self.questions.on_answer(message)
         elif isinstance(message, c.Bye):
+            self.finder.on_bye(client.instance)
             del self._clients[identity]
             self._forget_link(identity, now)
         else:
@@ -385,12 +399,13 @@ class Node:
         if hello.mesh != self.config.mesh:
             reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {self.config.mesh!r}"
         elif hello.instance == self.instance:
-            reason = "a peer does not connect to itself"
+            reason = ITSELF
         elif identity not in self._clients and len(self._clients) >= CLIENTS_MAX:
             reason = f"{CLIENTS_MAX} peers are connected already"
         if reason:
             self.counters["refused"] += 1
-            log.error("refused %s at %s: %s", hello.peer, host or "?", reason)
+            level = logging.DEBUG if reason == ITSELF else logging.ERROR  # the other side is us
+            log.log(level, "refused %s at %s: %s", hello.peer, host or "?", reason)
             self.post(identity, c.Refused(reason))
             return
         self._clients[identity] = Client(hello.peer, hello.instance, host, now)
@@ -444,46 +459,13 @@ class Node:
         recorded = [] if self.recorder is None else self.recorder.lender.entries()
         return own_entries(self.publisher) + recorded
 
-    def _on_ask(self, identity: bytes, ask: c.Ask, now: float) -> None:
-        if ask.what == "stats":
-            self.post(identity, c.Answer(ask.number, self.stats()))
-        elif ask.what == "ledger" and len(self._questions) < 1000:
-            fresh = self.publisher.start_refresh()
-            self._questions.append((identity, ask.number, fresh, now + 1.0))
-        else:
-            raise ProtocolError(f"asked for {ask.what!r}")
+    def clients(self) -> list[Client]:
+        """Those who dialled us."""
+        return list(self._clients.values())
 
-    def _answer_questions(self, now: float) -> None:
-        waiting = []
-        for question in self._questions:
-            identity, number, fresh, deadline = question
-            if now < deadline and not self.publisher.is_fresh(fresh):
-                waiting.append(question)
-                continue
-            rows = [row.as_dict() for row in self.ledger().rows]
-            self.post(identity, c.Answer(number, {"peer": self.config.name, "rows": rows}))
-        self._questions = waiting
-
-    def ask(self, link: Link, what: str, timeout: float) -> Any:
-        """Ask another peer; raises `WaitTimeout`."""
-        event, answer = threading.Event(), []  # type: tuple[threading.Event, list[Any]]
-        self._numbers += 1
-        number = self._numbers
-        self._asked[number] = (event, answer)
-        try:
-            self.post(link, c.Ask(number, what))
-            if not event.wait(timeout) or not answer:
-                raise WaitTimeout(f"{link.address}: no answer about its {what} in {timeout:g} s")
-        finally:
-            del self._asked[number]
-        return answer[0]
-
-    def on_answer(self, message: c.Answer) -> None:
-        """An answer came."""
-        waiting = self._asked.get(message.number)
-        if waiting is not None:
-            waiting[1].append(message.body)
-            waiting[0].set()
+    def client_items(self) -> list[tuple[bytes, Client]]:
+        """They, and how to reach them."""
+        return list(self._clients.items())
 
     # --- subscriptions ---
 
@@ -623,6 +605,8 @@ class Node:
         return {
             "peer": self.config.name,
             "mesh": self.config.mesh,
+            "software": self.software,
+            "protocol": c.PROTOCOL_VERSION,
             "compiled": COMPILED,
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
@@ -631,6 +615,8 @@ class Node:
             **({} if self.recorder is None else {"recorder": self.recorder.stats()}),
             "links": self.links.stats(),
             "clients": [client.peer for client in list(self._clients.values())],
+            "peers": [info.as_dict() for info in self.finder.peers()],
+            "discovery": self.finder.stats(),
             "counters": dict(sorted(counters.items())),
         }
 

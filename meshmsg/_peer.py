@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import secrets
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +18,14 @@ from typing import Any
 from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
+from meshmsg._discovery import Discovery
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._multicast import Feed
 from meshmsg._node import Node
+from meshmsg._presence import PeerChange, PeerInfo, PeerWatch
 from meshmsg._subscription import (
     OnLoss,
     StartFrom,
@@ -63,15 +66,13 @@ class PeerBase:
         data_dir: str | Path | None = None,
         feeds: Feed | Sequence[Feed] = (),
         record: str | Sequence[str] | Record | None = None,
-        discovery: None = None,
+        discovery: Discovery | str | None = None,
         security: None = None,
         tuning: Tuning | None = None,
     ) -> None:
         # Asked for and not there must not look as if it were.
         if security is not None:
             raise ConfigError("security", "is not available in this release: leave it None")
-        if discovery is not None:
-            raise ConfigError("discovery", "is not available in this release: use connect=")
         self.config = PeerConfig(
             name=name,
             streams=(streams,) if isinstance(streams, Stream) else tuple(streams),
@@ -83,6 +84,7 @@ class PeerBase:
             data_dir=None if data_dir is None else str(data_dir),
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
             record=Record.of(record),
+            discovery=Discovery.from_env(os.environ) if discovery is None else discovery,  # type: ignore[arg-type]
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None
@@ -107,6 +109,17 @@ class PeerBase:
     def stats(self) -> dict[str, Any]:
         """Figures of streams, subscriptions, links and counters, as plain data."""
         return self._open_node().stats()
+
+    def peers(self) -> list[PeerInfo]:
+        """The other peers that are here, with what they do; see `watch_peers`."""
+        return self._open_node().finder.peers()
+
+    def on_peers(self, callback: Callable[[PeerChange], Any]) -> Callable[[], None]:
+        """Call back, on a thread for it, for each peer that joins, changes, leaves or is lost.
+
+        First for each that is here already.  What is returned ends it when called.
+        """
+        return self._open_node().finder.hub.call(callback)
 
     def _start(self) -> None:
         if self._node is not None or self._was_open:
@@ -400,24 +413,28 @@ class Peer(PeerBase):
     def ask(self, what: str, timeout: float = 5.0) -> dict[str, Any]:
         """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address."""
         node = self._open_node()
-        return {link.address: node.ask(link, what, timeout) for link in node.links.up()}
+        targets = node.finder.questioned()
+        return {a: node.questions.ask(target, a, what, timeout) for a, target in targets.items()}
+
+    def watch_peers(self) -> PeerWatch:
+        """Who joins, changes, leaves or is lost, to iterate over; those here already come first."""
+        watch: PeerWatch = self._open_node().finder.hub.watch(PeerWatch)
+        return watch
 
     def wait_for_peers(self, count: int = 1, timeout: float | None = 5.0) -> None:
-        """Wait until this many peers that we connect to have answered.
+        """Wait until this many other peers are connected, whoever dialled.
 
         Raises `WaitTimeout`, `PeerRefused`.
         """
         node = self._open_node()
         deadline = None if timeout is None else time.monotonic() + timeout
-        while len(node.links.up()) < count:
+        while (have := node.finder.connected()) < count:
             refusal = node.refusal()
             if refusal is not None:
                 raise refusal
             if deadline is not None and time.monotonic() >= deadline:
                 links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
-                raise WaitTimeout(
-                    f"{len(node.links.up())} of {count} peers ({links or 'none known'})"
-                )
+                raise WaitTimeout(f"{have} of {count} peers ({links or 'none known'})")
             time.sleep(0.005)
 
 

@@ -115,6 +115,10 @@ class Host:
         """A one-way network: no connection can be made."""
         self._drop("tcp", "meta l4proto tcp", None)
 
+    def refuse_multicast(self) -> None:
+        """A network, or a container, that does not pass multicast on."""
+        self._drop("multicast", "ip daddr 224.0.0.0/4", None)
+
     def cut(self, *, line: int | None = None) -> None:
         """Pull the cable."""
         self._drop("cable", "counter", line)

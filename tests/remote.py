@@ -159,6 +159,8 @@ def _make(arguments: dict[str, Any]) -> Any:
     streams = [meshmsg.Stream(**transported(s)) for s in arguments.pop("streams", [])]
     feeds = [meshmsg.Feed(**transported(f)) for f in arguments.pop("feeds", [])]
     tuning = meshmsg.Tuning(**arguments.pop("tuning", {}))
+    if isinstance(arguments.get("discovery"), dict):
+        arguments["discovery"] = meshmsg.Discovery(**arguments["discovery"])
     return meshmsg.Peer(**arguments, streams=streams, feeds=feeds, tuning=tuning)
 
 

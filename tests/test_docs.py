@@ -22,7 +22,7 @@ import pytest
 
 import meshmsg
 import meshmsg.testing
-from meshmsg import Feed, Multicast, Peer, PeerConfig, Stream, Tuning
+from meshmsg import Discovery, Feed, Multicast, Peer, PeerConfig, Stream, Tuning
 from meshmsg import _control as control
 from meshmsg import _frame as frames
 from meshmsg import _frame_layout as layout
@@ -141,6 +141,11 @@ def test_full_mesh_toml_has_every_key_and_is_accepted() -> None:
     config = config_from_tables(tables)
     peer = {field.name for field in dataclasses.fields(PeerConfig)}
     assert set(tables["peer"]) | {"streams", "feeds"} == peer
+    shown = tables["peer"]["discovery"]
+    assert set(shown) == {field.name for field in dataclasses.fields(Discovery)}
+    assert config.discovery is not None
+    for name in set(shown) - {"zeroconf", "seeds", "advertise"}:
+        assert getattr(config.discovery, name) == getattr(Discovery(), name), name
     assert set(tables["peer"]["tuning"]) == {field.name for field in dataclasses.fields(Tuning)}
     assert set(tables["stream"][0]) == {field.name for field in dataclasses.fields(Stream)}
     assert config.tuning == Tuning(), "the values shown are the defaults"
@@ -210,7 +215,9 @@ def test_constructor_of_a_peer_stands_with_its_signature() -> None:
     assert f"`Peer{spelled(Peer.__init__)}`" in page("python-api.md")
 
 
-@pytest.mark.parametrize("name", ["Batch", "Event", "Position", "Loss", "Ledger", "LedgerRow"])
+@pytest.mark.parametrize(
+    "name", ["Batch", "Event", "Position", "Loss", "Ledger", "LedgerRow", "PeerInfo", "PeerChange"]
+)
 def test_every_attribute_is_described(name: str) -> None:
     text = section(page("python-api.md"), f"## `{name}`")
     kind = getattr(meshmsg, name)
@@ -352,6 +359,7 @@ def test_control_message_is_described_field_by_field(kind: Any) -> None:
         ("status", 1, control.Figures),
         ("settle", 1, control.Settlement),
         ("pong", 1, control.Tail),
+        ("here", 1, control.Contact),
     ],
 )
 def test_part_of_a_message_is_described_field_by_field(tag: str, place: int, kind: Any) -> None:

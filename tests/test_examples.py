@@ -86,6 +86,8 @@ EXPECTED: dict[str, list[str]] = {
         "{'received': 3, 'published': 3}",
         "out: orders.eu {'id': ",
     ],
+    "50_discovery.py": ["by zeroconf: 187.2", "second found ['first', 'third']"],
+    "51_presence.py": ["joined shop", "left shop", "joined cart", "lost cart"],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 

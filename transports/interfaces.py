@@ -38,7 +38,7 @@ class Interface:
 
 def find_interface(field: str, wanted: str) -> Interface:
     """The interface of that name or address; raises `ConfigError` that lists what there is."""
-    known = [_describe(name, index) for index, name in socket.if_nameindex()]
+    known = all_interfaces()
     for interface in known:
         if interface.name == wanted:
             return interface
@@ -58,6 +58,16 @@ def find_interface(field: str, wanted: str) -> Interface:
                 return Interface(loopback[0].name, loopback[0].index, str(address))
     names = ", ".join(f"{i.name} ({i.address or 'no IPv4'})" for i in known)
     raise ConfigError(field, f"{wanted!r} is no interface of this machine: it has {names}")
+
+
+def all_interfaces() -> list[Interface]:
+    """Every interface of this machine."""
+    return [_describe(name, index) for index, name in socket.if_nameindex()]
+
+
+def local_addresses() -> list[str]:
+    """The IPv4 addresses of this machine."""
+    return [interface.address for interface in all_interfaces() if interface.address]
 
 
 def interface_mtu(interface: Interface) -> int | None:

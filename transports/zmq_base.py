@@ -16,6 +16,8 @@ from meshmsg._frame import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1000
+#: The system would wait for up to two minutes, and a network that is back would go unnoticed.
+CONNECT_MS = 5000
 #: A message that claims to be larger is refused by ZeroMQ before memory is taken for it.
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + 4096
 #: Peers that may be connected at once.
@@ -41,6 +43,7 @@ class Context:
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         if ipv6:
             socket.setsockopt(zmq.IPV6, 1)
         return socket

@@ -20,6 +20,7 @@ import typer
 from meshmsg.cli import (
     bench,
     demo,
+    doctor,
     ledger,
     log,
     moldudp,
@@ -93,6 +94,7 @@ _VERBS = (
     sub,
     ledger,
     peers,
+    doctor,
     log,
     record,
     replay,

@@ -20,7 +20,9 @@ def asking(connect: Sequence[str] | None, mesh: str | None, timeout_s: float) ->
     """A peer that is connected to every address; raises `WaitTimeout`, `PeerRefused`."""
     if not connect:
         raise usage("--connect", "name at least one peer to ask: --connect tcp://127.0.0.1:7000")
-    with peer_from("ask", bind=None, connect=connect, name=None, mesh=mesh) as peer:
+    with peer_from(
+        "ask", bind=None, connect=connect, name=None, mesh=mesh, discovery="none"
+    ) as peer:
         _wait_for_all(peer, timeout_s)
         yield peer
 

@@ -26,11 +26,14 @@ def main(settings: Mapping[str, Any]) -> None:
     if settings["measure"] == "round trip":
         group = settings.get("group")
         pong = Stream("pong.**", transport=None if group is None else Multicast(group))
-        with Peer(name, streams=pong, connect=connect) as peer:
+        with Peer(name, streams=pong, connect=connect, discovery="none") as peer:
             _echo(peer)
         return
     count = {"events": _count_events, "batches": _count_batches}[settings["measure"]]
-    with Peer(name, connect=connect) as peer, peer.subscribe("bench.**") as events:
+    with (
+        Peer(name, connect=connect, discovery="none") as peer,
+        peer.subscribe("bench.**") as events,
+    ):
         say(_measure(events, count))
 
 

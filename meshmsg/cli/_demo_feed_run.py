@@ -94,7 +94,7 @@ class Run(Stage):
             address = f"ipc://{folder}/mesh"
             tuning = Tuning(**TUNING)  # type: ignore[arg-type]
             self._peer = stack.enter_context(
-                Peer(PUBLISHER, streams=stream, bind=address, tuning=tuning)
+                Peer(PUBLISHER, streams=stream, bind=address, discovery="none", tuning=tuning)
             )
             self._start_receivers(stack)
             self.phase = f"each receiver loses {self.drop:.0%} of all packets on purpose"

@@ -38,7 +38,10 @@ def main(settings: Mapping[str, Any]) -> None:
     check = Checker()
     with (
         Peer(
-            settings["name"], connect=settings["connect"], tuning=Tuning(**settings["tuning"])
+            settings["name"],
+            connect=settings["connect"],
+            discovery="none",
+            tuning=Tuning(**settings["tuning"]),
         ) as me,
         me.subscribe("quotes.**", on_loss=check.on_loss, name="demo") as events,
     ):

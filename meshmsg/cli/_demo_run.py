@@ -129,7 +129,13 @@ class Run(Stage):
                 Stream("orders.**", overflow="buffer"),
             )
             self._peer = stack.enter_context(
-                Peer(PUBLISHER, streams=streams, bind=f"ipc://{folder}/mesh", tuning=_tuning())
+                Peer(
+                    PUBLISHER,
+                    streams=streams,
+                    bind=f"ipc://{folder}/mesh",
+                    discovery="none",
+                    tuning=_tuning(),
+                )
             )
             self._start_subscribers(stack)
             stack.enter_context(lose_messages(self._peer, self.drops))

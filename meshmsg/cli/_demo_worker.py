@@ -86,7 +86,9 @@ def main(settings: Mapping[str, Any]) -> None:
     tuning = Tuning(**settings["tuning"])
     patterns = [f"{kind}.**" for kind in KINDS]
     with (
-        Peer(settings["name"], connect=settings["connect"], tuning=tuning) as peer,
+        Peer(
+            settings["name"], connect=settings["connect"], discovery="none", tuning=tuning
+        ) as peer,
         peer.subscribe(*patterns, on_loss=consumer.on_loss, name="demo") as events,
     ):
         events.wait_for_publishers(len(KINDS), timeout=60)

@@ -34,6 +34,7 @@ OPTIONS = {
     "bind": "bind",
     "config": "config",
     "connect": "connect",
+    "discovery": "discovery",
     "count": "count",
     "group": "multicast",
     "interface": "interface",

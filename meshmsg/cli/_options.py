@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg._config import PeerConfig, Stream, load_toml
+from meshmsg._discovery import Discovery
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, config_arguments
 from meshmsg._values import parse_time
@@ -96,6 +98,18 @@ DataDir = Annotated[
         help="Folder for durable logs and cursors.",
     ),
 ]
+Find = Annotated[
+    str | None,
+    typer.Option(
+        "--discovery",
+        metavar="HOW",
+        envvar="MESHMSG_DISCOVERY",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="How to find other peers: auto (zeroconf where no --connect is given, and what other "
+        "peers know), zeroconf, gossip or none. Seeds may stand in MESHMSG_SEEDS.",
+    ),
+]
 MulticastGroup = Annotated[
     str | None,
     typer.Option(
@@ -148,6 +162,7 @@ def peer_from(
     feeds: Sequence[Feed] = (),
     multicast: str | None = None,
     data_dir: Path | None = None,
+    discovery: str | None = None,
 ) -> Peer:
     """A peer, not yet open, from a verb's options; raises `ConfigError`.
 
@@ -164,13 +179,17 @@ def peer_from(
         "feeds": tuple(feeds),
         "data_dir": None if data_dir is None else str(data_dir),
     }
+    if settings.discovery is None or discovery:
+        wanted = {"MESHMSG_DISCOVERY": discovery} if discovery else {}
+        given["discovery"] = Discovery.from_env({**os.environ, **wanted})
     settings = replace(settings, **{key: value for key, value in given.items() if value})
     alone = not settings.feeds and multicast is None
-    if alone and not settings.bind and not settings.connect:
+    found = settings.discovery is not None and settings.discovery.is_on
+    if alone and not found and not settings.bind and not settings.connect:
         raise usage(
             "--connect",
             "say where the other peers are: --connect tcp://HOST:PORT to go to one, or "
-            "--bind tcp://127.0.0.1:7000 to wait for them",
+            "--bind tcp://127.0.0.1:7000 to wait for them, or leave out --discovery none",
         )
     declared = settings.streams or tuple(streams)
     if overflow is not None:

@@ -82,7 +82,7 @@ def throughput(
     from meshmsg.cli._workers import workers
 
     stream = Stream("bench.**", overflow="block", transport=transport)
-    with Peer("bench", streams=stream, bind="tcp://127.0.0.1:*") as peer:
+    with Peer("bench", streams=stream, bind="tcp://127.0.0.1:*", discovery="none") as peer:
         names = [f"subscriber-{n}" for n in range(1, subscribers + 1)]
         settings = {"connect": peer.address, "measure": measure}
         with workers(WORKER, settings, names) as started:
@@ -126,7 +126,7 @@ def round_trip(size: int, seconds: float, transport: Multicast | None = None) ->
     ping = Stream("ping.**", transport=transport)
     settings = {"measure": "round trip", "group": None if transport is None else transport.group}
     with (
-        Peer("bench", streams=ping, bind="tcp://127.0.0.1:*") as peer,
+        Peer("bench", streams=ping, bind="tcp://127.0.0.1:*", discovery="none") as peer,
         peer.subscribe("pong.**") as pongs,
         workers(WORKER, {**settings, "connect": peer.address}, ["echo"]) as started,
     ):

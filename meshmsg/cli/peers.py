@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from meshmsg._errors import WaitTimeout
 from meshmsg.cli._asking import ask, asking
+from meshmsg.cli._found import looking, show_changes, show_found, wait_for_found
 from meshmsg.cli._guard import GOOD, guarded
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Answer, Connect, Json, Mesh, seconds
+from meshmsg.cli._options import Answer, Connect, Find, Interface, Json, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table
 from meshmsg.cli._values import to_json
 
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = help_text(
-    "Show peers: their streams, who reads them, how far behind, and who blocks; work groups with "
-    "their members, lag, what is in flight and what came again.",
-    "Streams over multicast are shown with their groups, packets, requests and repairs.",
+    "Show peers. Without --connect: all that are found on this machine (or, with --interface, on "
+    "the network), with their streams and groups. With --watch: who comes and goes.",
+    "With --connect: what these peers are doing: their streams, who reads them, how far behind, "
+    "and who blocks; work groups with their members, lag, what is in flight and what came again; "
+    "multicast streams with their packets, requests and repairs.",
     examples=(
+        "meshmsg peers                                 who is there",
+        "meshmsg peers --watch --json                  who comes and goes",
+        "meshmsg peers --figures                       and what all of them are doing",
         "meshmsg peers --connect tcp://127.0.0.1:7000",
         "meshmsg peers -c tcp://127.0.0.1:7000 --json | jq .streams",
     ),
@@ -35,12 +41,35 @@ def register(app: typer.Typer) -> None:
 
 
 def peers(
-    connect: Connect = None, mesh: Mesh = None, timeout: Answer = "5s", json: Json = False
+    connect: Connect = None,
+    mesh: Mesh = None,
+    discovery: Find = None,
+    interface: Interface = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on, and show who comes and goes.")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Ask all that are found what they are doing.")
+    ] = False,
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to look for peers at most.")
+    ] = "3s",
+    timeout: Answer = "5s",
+    json: Json = False,
 ) -> int:
     """See `HELP`."""
     timeout_s = seconds("--timeout", timeout)
-    with asking(connect, mesh, timeout_s) as peer:
-        answers = ask(peer, "stats", timeout_s)
+    if watch or not connect:
+        with looking(connect, mesh, discovery, interface) as peer:
+            if watch:
+                return show_changes(peer, json=json)
+            found = wait_for_found(peer, seconds("--wait", wait))
+            if not figures or not found:
+                return show_found(peer, found, json=json)
+            answers = ask(peer, "stats", timeout_s)
+    else:
+        with asking(connect, mesh, timeout_s) as peer:
+            answers = ask(peer, "stats", timeout_s)
     if json:
         for answer in answers:
             print(to_json(answer))

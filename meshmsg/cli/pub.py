@@ -20,6 +20,7 @@ from meshmsg.cli._options import (
     Bind,
     Config,
     Connect,
+    Find,
     Interface,
     Mesh,
     MulticastGroup,
@@ -153,6 +154,7 @@ def pub(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    discovery: Find = None,
     multicast: MulticastGroup = None,
     interface: Interface = None,
     overflow: Annotated[
@@ -196,6 +198,7 @@ def pub(
         overflow=overflow,
         multicast=multicast,
         interface=interface,
+        discovery=discovery,
     )
     wait_s = seconds("--wait-timeout", wait_timeout)
     drain_s = seconds("--drain-timeout", drain_timeout)

@@ -25,6 +25,7 @@ from meshmsg.cli._options import (
     Bind,
     Config,
     Connect,
+    Find,
     Interface,
     Json,
     Mesh,
@@ -103,6 +104,7 @@ def record(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    discovery: Find = None,
     interface: Interface = None,
     quiet: Quiet = False,
 ) -> int:
@@ -117,6 +119,7 @@ def record(
         mesh=mesh,
         config=config,
         interface=interface,
+        discovery=discovery,
     )
     where = plain.config.data_dir if data_dir is None else str(data_dir)
     if where is None:

@@ -17,6 +17,7 @@ from meshmsg.cli._options import (
     Bind,
     Config,
     Connect,
+    Find,
     Interface,
     Mesh,
     MulticastGroup,
@@ -79,6 +80,7 @@ def replay(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    discovery: Find = None,
     multicast: MulticastGroup = None,
     interface: Interface = None,
     quiet: Quiet = False,
@@ -97,6 +99,7 @@ def replay(
             streams=[Stream("**")],
             multicast=multicast,
             interface=interface,
+            discovery=discovery,
         )
         losses: list[Loss] = []
         events = _events(reader, count, losses)

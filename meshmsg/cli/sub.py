@@ -27,6 +27,7 @@ from meshmsg.cli._options import (
     Bind,
     Config,
     Connect,
+    Find,
     Interface,
     Json,
     Mesh,
@@ -162,6 +163,7 @@ def sub(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    discovery: Find = None,
     multicast: MulticastGroup = None,
     publisher: Annotated[
         str | None,
@@ -188,6 +190,7 @@ def sub(
         mesh=mesh,
         config=config,
         interface=interface,
+        discovery=discovery,
         feeds=_feeds(multicast, publisher),
     )
     screen = Screen(json=json)

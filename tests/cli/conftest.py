@@ -33,6 +33,7 @@ class Running:
         env: Mapping[str, str] | None = None,
     ) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MESHMSG_")}
+        environment["MESHMSG_DISCOVERY"] = "none"  # tests do not meet each other
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "meshmsg", *arguments],
             stdin=stdin,
@@ -143,7 +144,8 @@ def start() -> Iterator[Callable[..., Running]]:
 @pytest.fixture
 def run() -> Iterator[Callable[..., Any]]:
     """Run `meshmsg` inside this process; gives exit_code, stdout and stderr."""
-    runner = CliRunner(env={name: "" for name in os.environ if name.startswith("MESHMSG_")})
+    cleared = {name: "" for name in os.environ if name.startswith("MESHMSG_")}
+    runner = CliRunner(env=cleared | {"MESHMSG_DISCOVERY": "none"})
 
     def run_one(*arguments: str, input: str | bytes | None = None) -> Any:
         result = runner.invoke(app, list(arguments), input=input, prog_name="meshmsg")

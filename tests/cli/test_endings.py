@@ -105,7 +105,9 @@ def test_ctrl_c_ends_verbs_that_wait_for_answers(
 ) -> None:
     asked: list[object] = []
     with Peer("silent", bind=FREE) as peer:
-        monkeypatch.setattr(peer._node, "_on_ask", lambda *question: asked.append(question))
+        monkeypatch.setattr(
+            peer._node.questions, "on_ask", lambda *question: asked.append(question)
+        )
         waiting = start(verb, "--connect", peer.address, "--timeout", "60s")
         wait_until(lambda: asked)
         ends_soon(waiting, 130)

@@ -1,0 +1,81 @@
+"""Questions between peers: figures, ledger and clock, asked by either side of a connection."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from meshmsg import _control as c
+from meshmsg._errors import ProtocolError, WaitTimeout
+
+if TYPE_CHECKING:
+    from meshmsg._links import Link
+    from meshmsg._node import Node
+
+#: Peers that wait for a ledger, which is asked of all subscribers first.
+WAITING_MAX = 1000
+LEDGER_S = 1.0
+
+
+class Questions:
+    """Those that others asked of a node, and those that it asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._asked: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._numbers = 0
+        #: Who, the question's number, what the ledger has to be as fresh as, until when.
+        self.waiting: list[tuple[Link | bytes, int, int, float]] = []
+
+    def on_ask(self, asker: Link | bytes, ask: c.Ask, now: float) -> None:
+        """A peer asks."""
+        node = self._node
+        if ask.what == "stats":
+            node.post(asker, c.Answer(ask.number, node.stats()))
+        elif ask.what == "clock":
+            node.post(asker, c.Answer(ask.number, {"time_ns": time.time_ns()}))
+        elif ask.what == "ledger" and len(self.waiting) < WAITING_MAX:
+            fresh = node.publisher.start_refresh()
+            self.waiting.append((asker, ask.number, fresh, now + LEDGER_S))
+        else:
+            raise ProtocolError(f"asked for {ask.what!r}")
+
+    def on_tick(self, now: float) -> None:
+        """Answer those whose ledger is fresh, or who have waited long enough."""
+        node = self._node
+        waiting = []
+        for question in self.waiting:
+            asker, number, fresh, deadline = question
+            if now < deadline and not node.publisher.is_fresh(fresh):
+                waiting.append(question)
+                continue
+            rows = [row.as_dict() for row in node.ledger().rows]
+            node.post(asker, c.Answer(number, {"peer": node.config.name, "rows": rows}))
+        self.waiting = waiting
+
+    def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
+        """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
+        event, answer = threading.Event(), []  # type: tuple[threading.Event, list[Any]]
+        self._numbers += 1
+        number = self._numbers
+        self._asked[number] = (event, answer)
+        try:
+            self._node.post(target, c.Ask(number, what))
+            if not event.wait(timeout) or not answer:
+                raise WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
+        finally:
+            del self._asked[number]
+        return answer[0]
+
+    def on_answer(self, message: c.Answer) -> None:
+        """An answer came."""
+        waiting = self._asked.get(message.number)
+        if waiting is not None:
+            waiting[1].append(message.body)
+            waiting[0].set()
+
+    def close(self) -> None:
+        """Nobody will answer any more."""
+        for event, _ in list(self._asked.values()):
+            event.set()

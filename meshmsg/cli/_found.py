@@ -1,0 +1,99 @@
+"""Peers that are found: who is there, and who comes and goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from meshmsg._peer import Peer
+from meshmsg._presence import PeerInfo
+from meshmsg.cli._guard import BAD, GOOD, note, usage
+from meshmsg.cli._options import peer_from
+from meshmsg.cli._tables import console, table
+from meshmsg.cli._values import clock_time, to_json
+
+#: Nobody new for this long: the others would have been found, too.
+QUIET_S = 1.0
+
+
+@contextmanager
+def looking(
+    connect: Sequence[str] | None,
+    mesh: str | None,
+    discovery: str | None,
+    interface: str | None,
+) -> Iterator[Peer]:
+    """A peer that looks for others; those in `connect` are where it begins."""
+    if discovery == "none" and not connect:
+        raise usage("--connect", "name at least one peer to ask: --connect tcp://127.0.0.1:7000")
+    with peer_from(
+        "ask",
+        bind=None,
+        connect=connect,
+        name=None,
+        mesh=mesh,
+        interface=interface,
+        discovery=discovery,
+    ) as peer:
+        yield peer
+
+
+def wait_for_found(peer: Peer, wait_s: float) -> list[PeerInfo]:
+    """All that were found by the time that nobody new came."""
+    deadline = time.monotonic() + wait_s
+    count, since = 0, time.monotonic()
+    while (now := time.monotonic()) < deadline:
+        found = len(peer.peers())
+        if found != count:
+            count, since = found, now
+        if count and now - since >= QUIET_S:
+            break
+        time.sleep(0.02)
+    return peer.peers()
+
+
+def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:
+    """A line for each peer; 1 if there is none."""
+    if json:
+        for info in found:
+            print(to_json(info.as_dict()))
+    elif found:
+        rows = table("", "peer", "address", "roles", "streams", "groups", "version")
+        for info in found:
+            rows.add_row(
+                info.name,
+                " ".join(info.addresses) or "-",
+                " ".join(info.roles) or "-",
+                " ".join(info.streams) or "-",
+                " ".join(info.groups) or "-",
+                info.software,
+            )
+        console().print(rows)
+    if found:
+        return GOOD
+    config = peer.config
+    zeroconf = peer.stats()["discovery"]["zeroconf"]
+    why = f" (zeroconf: {zeroconf['reason']})" if zeroconf["reason"] else ""
+    note(
+        f"no peer of mesh {config.mesh!r} was found on {config.interface}{why}. Is one running, "
+        f"with this --mesh? Elsewhere: name the --interface, or one peer with --connect. "
+        f"`meshmsg doctor` looks for what is in the way"
+    )
+    return BAD
+
+
+def show_changes(peer: Peer, *, json: bool) -> int:
+    """A line for each change, until Ctrl-C."""
+    with peer.watch_peers() as watch:
+        for change in watch:
+            info = change.peer
+            if json:
+                line = to_json({"change": change.kind, "time": change.time, **info.as_dict()})
+            else:
+                doing = " ".join((*info.roles, *info.streams, *info.groups))
+                where = info.addresses[0] if info.addresses else "-"
+                clock = clock_time(int(change.time * 1e9))
+                line = f"{clock}  {change.kind:8} {info.name:20} {where:28} {doing}".rstrip()
+            print(line, flush=True)
+    return GOOD

@@ -1,0 +1,189 @@
+"""Checks of the mesh: mDNS, what discovery found, ports, versions and clocks of other peers."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from meshmsg import _control as c
+from meshmsg._errors import MeshError, WaitTimeout
+from meshmsg._links import Link
+from meshmsg._peer import Peer
+from meshmsg._scout import interfaces_of
+from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
+from meshmsg.transports.mdns import Beacon, Service
+from meshmsg.transports.reach import is_loopback, split_target, why_unreachable
+from meshmsg.transports.trials import path_mtu
+
+MDNS_S = 3.0
+PORT_S = 2.0
+CLOCK_ROUNDS = 5
+CLOCK_WARN_S = 0.1
+CLOCK_FAIL_S = 5.0
+SEEN_MAX = 10
+
+
+def mdns(interface: str) -> Iterator[Finding]:
+    """Whether our own announcement comes back, and whose else is heard."""
+    fix = (
+        "let udp port 5353 and the group 224.0.0.251 through; where multicast is blocked (many "
+        "containers and clouds), name one peer with connect= or seeds=: gossip finds the rest"
+    )
+    token = secrets.token_hex(8)
+    seen: list[Service] = []
+    hosts = interfaces_of(interface)
+    try:
+        beacon = Beacon(hosts, lambda there, service: seen.append(service) if there else None)
+    except (OSError, RuntimeError, ImportError) as error:
+        yield Finding("mdns", FAIL, f"zeroconf cannot be started on {interface}: {error}", fix)
+        return
+    try:
+        # Port 9 is "discard", and the mesh nobody's: no peer will try to connect.
+        beacon.announce(f"doctor-{token}", hosts, 9, {"mesh": f"doctor-{token}", "id": "0"})
+        deadline = time.monotonic() + MDNS_S
+        while time.monotonic() < deadline:
+            if any(service.records.get("mesh") == f"doctor-{token}" for service in list(seen)):
+                break
+            time.sleep(0.02)
+        else:
+            text = f"our own announcement on {', '.join(hosts)} was not heard in {MDNS_S:g} s"
+            yield Finding("mdns", FAIL, text, fix)
+            return
+    finally:
+        beacon.close()
+    others = {s.name: s for s in seen if not s.records.get("mesh", "").startswith("doctor-")}
+    names = [f"{s.records.get('peer')} of mesh {s.records.get('mesh')}" for s in others.values()]
+    text = "; ".join(names[:SEEN_MAX]) + ("; ..." if len(names) > SEEN_MAX else "")
+    yield Finding("mdns", OK, f"announcements are heard; other peers: {text or 'none'}")
+
+
+def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
+    """Whom we found, and what was tried in vain."""
+    tried = peer.stats()["discovery"]
+    found = ", ".join(info.name for info in peer.peers())
+    zeroconf = tried["zeroconf"]
+    way = f"zeroconf {zeroconf['state']}" + (f" ({zeroconf['reason']})" * bool(zeroconf["reason"]))
+    way += f", gossip {'on' if tried['gossip'] else 'off'}"
+    if found:
+        yield Finding("discovery", OK, f"{way}; found {found}")
+    elif connect:
+        fix = "see below what is wrong with the addresses"
+        yield Finding("discovery", FAIL, f"{way}; found nobody of mesh {peer.config.mesh!r}", fix)
+    else:
+        text = f"{way}; nobody else of mesh {peer.config.mesh!r} is there"
+        fix = "if somebody should be: is its mesh the same, its interface the same network?"
+        yield Finding("discovery", SKIP, text, fix)
+    for name in tried["names"]:
+        if name["reason"]:
+            text = f"{name['host']} cannot be looked up: {name['reason']}"
+            yield Finding("name", FAIL, text, "check the name and the resolver (/etc/resolv.conf)")
+        else:
+            yield Finding("name", OK, f"{name['host']} is {', '.join(name['addresses'])}")
+    for contact in tried["contacts"]:
+        if contact["reason"] and contact["state"] != "up":
+            who = contact["peer"] or "a peer"
+            where = ", ".join(f"{a}: {why}" for a, why in contact["reasons"].items())
+            text = f"{who}, told by {' and '.join(contact['sources']) or 'nobody'}: {where}"
+            fix = "let its ports through the firewall, or have it listen on a network we share"
+            yield Finding("contact", WARN, text, fix)
+
+
+def peers(peer: Peer, connect: list[str]) -> Iterator[Finding]:
+    """Ports, protocol, path and clock of each peer that is named or found."""
+    node = peer._open_node()
+    for link in node.links.all():
+        if link.given or link.state == "up":
+            yield from _peer(peer, link)
+    if not connect and not node.links.all():
+        text = "none to look at: name some with --connect tcp://HOST:PORT"
+        yield Finding("ports", SKIP, text)
+
+
+def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
+    where = f"{link.peer} at {link.address}" if link.peer else link.address
+    why = why_unreachable(link.address, PORT_S)
+    if why:
+        fix = "start the peer there; check the address, its bind= (not loopback?) and the firewall"
+        yield Finding("ports", FAIL, f"{where}: {why}", fix)
+        return
+    if link.state == "refused":
+        yield Finding("protocol", FAIL, f"{where}: {link.reason}", _refusal_fix(link.reason))
+        return
+    if link.state not in ("up", "duplicate"):
+        fix = "something else listens at that port, or the peer hangs"
+        yield Finding("protocol", FAIL, f"{where}: connected, but no peer answers", fix)
+        return
+    if link.state == "duplicate":
+        yield Finding("ports", OK, f"{where}: another address of a peer that is here")
+        return
+    data = why_unreachable(link.data_address, PORT_S) if link.data_address else ""
+    if data:
+        fix = "every address has a second port for the data: let both through the firewall"
+        yield Finding("ports", FAIL, f"{where}: data at {link.data_address}: {data}", fix)
+    else:
+        yield Finding("ports", OK, f"{where}: control and data port can be reached")
+    yield from _figures(peer, link, where)
+    yield from _path(link, where)
+    yield _clock(peer, link, where)
+
+
+def _refusal_fix(reason: str) -> str:
+    if "mesh" in reason:
+        return "give both the same --mesh"
+    return "install the same meshmsg release on both sides" if "version" in reason else ""
+
+
+def _figures(peer: Peer, link: Link, where: str) -> Iterator[Finding]:
+    try:
+        answer: Any = peer._open_node().questions.ask(link, link.address, "stats", PORT_S)
+        software, protocol = answer["software"], answer["protocol"]
+    except (MeshError, KeyError, TypeError) as error:
+        text = f"{where}: does not tell its figures: {error}"
+        yield Finding("protocol", WARN, text, "is it a meshmsg of this release?")
+        return
+    text = f"{where}: meshmsg {software}, protocol {protocol}"
+    if protocol != c.PROTOCOL_VERSION:
+        fix = "install the same meshmsg release on both sides"
+        yield Finding("protocol", FAIL, text, fix)
+    else:
+        yield Finding("protocol", OK, text)
+
+
+def _path(link: Link, where: str) -> Iterator[Finding]:
+    target = split_target(link.address)
+    if target is None or is_loopback(target.host):
+        return
+    found = path_mtu(target.host, target.port)
+    if found is not None:
+        status = OK if found >= 1500 else WARN
+        fix = "" if found >= 1500 else f"multicast streams: Multicast(..., mtu={found})"
+        yield Finding("path mtu", status, f"{where}: {found} bytes", fix)
+
+
+def _clock(peer: Peer, link: Link, where: str) -> Finding:
+    """The offset by the quickest of some questions, as NTP does it."""
+    node = peer._open_node()
+    trials = []
+    try:
+        for _ in range(CLOCK_ROUNDS):
+            began = time.time_ns()
+            answer = node.questions.ask(link, link.address, "clock", PORT_S)
+            ended = time.time_ns()
+            trials.append((ended - began, answer["time_ns"] - (began + ended) // 2))
+    except (WaitTimeout, KeyError, TypeError) as error:
+        return Finding("clock", WARN, f"{where}: does not tell its time: {error}")
+    quickest_ns, offset_ns = min(trials)
+    off_s = offset_ns / 1e9
+    uncertain_s = quickest_ns / 2e9
+    typical_ms = statistics.median(trial[0] for trial in trials) / 1e6
+    text = f"{where}: {off_s * 1e3:+.2f} ms (within {uncertain_s * 1e3:.2f} ms), "
+    text += f"round trip {typical_ms:.2f} ms"
+    fix = "run an NTP client (chrony, systemd-timesyncd) on both machines"
+    if abs(off_s) - uncertain_s > CLOCK_FAIL_S:
+        return Finding("clock", FAIL, f"{text}: start= with times will be wrong by that", fix)
+    if abs(off_s) - uncertain_s > CLOCK_WARN_S:
+        return Finding("clock", WARN, text, fix)
+    return Finding("clock", OK, text)

@@ -1,0 +1,97 @@
+"""Names, addresses and ports: what a host resolves to, what is ours, what can be reached."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from meshmsg.transports.interfaces import local_addresses
+
+WILDCARDS = ("*", "0.0.0.0", "::")
+
+
+class Target(NamedTuple):
+    """The parts of a `tcp://` address."""
+
+    host: str
+    port: int
+
+
+def split_target(address: str) -> Target | None:
+    """Host and port of `tcp://host:port`; `None` for anything else."""
+    if not address.startswith("tcp://"):
+        return None
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536) or not host:
+        return None
+    return Target(host.strip("[]"), int(port))
+
+
+def join_target(host: str, port: int) -> str:
+    """A `tcp://` address."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def is_ip(host: str) -> bool:
+    """Whether it is an address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address stays on this machine; names are not looked up, but for one."""
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def concrete(address: str) -> list[str]:
+    """Where others can connect to, where we listen at this: a wildcard means all of ours."""
+    target = split_target(address)
+    if target is None:
+        return [address]
+    if target.host not in WILDCARDS:
+        return [address]
+    hosts = local_addresses()
+    # Others first need the addresses that they can reach.
+    hosts.sort(key=is_loopback)
+    return [join_target(host, target.port) for host in hosts] or [address]
+
+
+def resolve(host: str) -> list[str]:
+    """All addresses that a name stands for; raises `OSError` that says why there are none."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def why_unreachable(address: str, timeout_s: float) -> str:
+    """Connect and hang up; empty if that works, else the reason in words."""
+    target = split_target(address)
+    if target is None:
+        return "" if address.startswith("ipc://") else f"{address!r} is not an address"
+    try:
+        with socket.create_connection(target, timeout=timeout_s):
+            return ""
+    except TimeoutError:
+        return f"no answer in {timeout_s:g} s: a firewall, or nobody has that address"
+    except ConnectionRefusedError:
+        return "connection refused: nobody listens at that port"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def round_trip_s(address: str, timeout_s: float) -> float:
+    """How long a connection takes to be made; raises `OSError`."""
+    target = split_target(address)
+    assert target is not None
+    began = time.perf_counter()
+    with socket.create_connection(target, timeout=timeout_s):
+        return time.perf_counter() - began
