@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from meshmsg.cli import bench, demo, ledger, log, peers, pub, record, replay, sub
+from meshmsg.cli import bench, demo, ledger, log, peers, pub, record, replay, sink, sub
 from meshmsg.cli._guard import INTERRUPTED, TERMINATED
 from meshmsg.cli._help import help_text
 from meshmsg.cli._logs import LogLevel, write_logs
@@ -74,7 +74,7 @@ def _before_each_verb(
     write_logs(log)
 
 
-for _verb in (pub, sub, ledger, peers, log, record, replay, bench, demo):
+for _verb in (pub, sub, ledger, peers, log, record, replay, sink, bench, demo):
     _verb.register(app)
 
 
