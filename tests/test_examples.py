@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 FILES = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 LINES_MAX = 80
 #: Spark takes half a minute to start, and minutes on a machine with other work.
-TIMEOUTS_S = {"36_spark.py": 540}
+TIMEOUTS_S = {"36_spark.py": 540, "37_sink.py": 580}
 
 #: What a reader should see; an example that is not here has to print something.
 EXPECTED: dict[str, list[str]] = {
@@ -88,6 +88,12 @@ EXPECTED: dict[str, list[str]] = {
     ],
     "50_discovery.py": ["by zeroconf: 187.2", "second found ['first', 'third']"],
     "51_presence.py": ["joined shop", "left shop", "joined cart", "lost cart"],
+    "37_sink.py": [
+        "10000 rows in ['quotes.eu', 'quotes.us']",
+        "the mean spread is 1.00",
+        "1 payload was set aside",
+        "ended with status 0",
+    ],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 
