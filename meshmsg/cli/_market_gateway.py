@@ -31,7 +31,10 @@ def main(settings: Mapping[str, Any]) -> None:
         return not stop.is_set()
 
     with Peer(
-        settings["name"], connect=settings["connect"], tuning=Tuning(**settings["tuning"])
+        settings["name"],
+        connect=settings["connect"],
+        discovery="none",
+        tuning=Tuning(**settings["tuning"]),
     ) as me:
         bridge = MeshToMold(me, STREAMS[0], settings["lines"])
         bridge.run(go_on)

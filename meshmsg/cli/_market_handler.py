@@ -34,6 +34,7 @@ def main(settings: Mapping[str, Any]) -> None:
         Peer(
             settings["name"],
             connect=settings["connect"],
+            discovery="none",
             data_dir=str(folder),
             tuning=Tuning(**settings["tuning"]),
         ) as me,

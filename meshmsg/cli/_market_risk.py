@@ -23,7 +23,7 @@ def main(settings: Mapping[str, Any]) -> None:
     desk = Risk()
     tuning = Tuning(**settings["tuning"])
     with (
-        Peer(settings["name"], connect=settings["connect"], tuning=tuning) as me,
+        Peer(settings["name"], connect=settings["connect"], discovery="none", tuning=tuning) as me,
         me.subscribe(STREAMS[2], group=RISK, prefetch=PREFETCH) as events,
     ):
         events.wait_for_publishers(timeout=60)

@@ -150,6 +150,7 @@ class Run(Stage):
                     EXCHANGE,
                     streams=market_streams(self.lines),
                     bind=f"ipc://{self._folder}/mesh",
+                    discovery="none",
                     data_dir=str(self._folder / EXCHANGE),
                     tuning=Tuning(**TUNING),  # type: ignore[arg-type]
                 )

@@ -28,7 +28,10 @@ def main(settings: Mapping[str, Any]) -> None:
     count = 0
     with (
         Peer(
-            settings["name"], connect=settings["connect"], tuning=Tuning(**settings["tuning"])
+            settings["name"],
+            connect=settings["connect"],
+            discovery="none",
+            tuning=Tuning(**settings["tuning"]),
         ) as me,
         me.subscribe(STREAMS[1], start="earliest", on_loss=lost.append) as events,
     ):
