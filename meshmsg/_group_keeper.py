@@ -179,15 +179,20 @@ class GroupKeeper:
             seat.dropped = True
             return
         now = time.monotonic()
-        if now - self._held_at.get(id(seat), -HOLD_S) >= HOLD_S or self._stopping.is_set():
-            self._held_at[id(seat)] = now
+        held_at = self._held_at.get(id(seat))
+        if held_at is None:  # from the first moment on
             store.hold(record.name, record.floor, time.time_ns())
+            self._held_at[id(seat)] = now
         if seat.dead is not None and seat.dead.log is not None:
             # First what it gave up: settled and nowhere would be lost, if the machine fails now.
             seat.dead.log.flush()
         store.save(record)
         self._saved[id(seat)] = seat
         self._counters["groups_saved"] += 1
+        if held_at is not None and (now - held_at >= HOLD_S or self._stopping.is_set()):
+            # After the file: should we be killed in between, what that still has to do is held.
+            store.hold(record.name, record.floor, time.time_ns())
+            self._held_at[id(seat)] = now
 
     def _fail(self, error: LogError) -> None:
         self._counters["group_save_failures"] += 1

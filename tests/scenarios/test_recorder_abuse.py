@@ -10,6 +10,7 @@ import pytest
 
 from meshmsg import LogError, LogLocked, Peer, Stream
 from meshmsg import _control as c
+from meshmsg import _group_keeper as keeper
 from meshmsg import _replay as replay
 from meshmsg.recovery.group_store import GroupStore
 from meshmsg.recovery.log_reader import LogReader
@@ -192,6 +193,39 @@ def test_group_whose_first_save_fails_is_saved_later(
         wait_until(lambda: shop.stats()["counters"]["group_save_failures"] >= 1, 30)
         broken.clear()
         wait_until(lambda: any(tmp_path.glob("*/groups/billing.group")), 30, "it is saved")
+
+
+def test_what_a_group_holds_is_never_ahead_of_what_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, and with retention, it would miss events of which it does not know."""
+    monkeypatch.setattr(keeper, "HOLD_S", 0.0)
+    saved, ahead = [(0, 0)], []
+    write, keep = GroupStore.save, GroupStore.hold
+
+    def save(store: GroupStore, record: Any) -> None:
+        write(store, record)
+        saved.append(record.floor)
+
+    def hold(store: GroupStore, name: str, floor: tuple[int, int], time_ns: int) -> None:
+        if len(saved) > 1 and floor > saved[-1]:
+            ahead.append((floor, saved[-1]))
+        keep(store, name, floor, time_ns)
+
+    monkeypatch.setattr(GroupStore, "save", save)
+    monkeypatch.setattr(GroupStore, "hold", hold)
+    with (
+        Peer("shop", streams=[ORDERS], data_dir=tmp_path) as shop,
+        Peer("clerk", connect=shop.address) as clerk,
+        clerk.subscribe("orders.**", group="billing") as events,
+    ):
+        shop.wait_for_subscribers("orders.eu", timeout=30)
+        while len(set(saved)) < 5:
+            shop.publish("orders.eu", 0)
+            event = events.get(timeout=30)
+            assert event is not None
+            events.ack(event)
+    assert not ahead
 
 
 def test_group_whose_start_cannot_be_read_now_starts_later(
