@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshmsg._config import DEAD_PREFIX, Stream
 from meshmsg._errors import ClosedError, LogError
@@ -16,29 +16,51 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
+#: A dead letter that could not be kept is tried again after this long.
+RETRY_S = 1.0
+
+
+class _Kind(NamedTuple):
+    """Dead letters that one stream can take."""
+
+    group: str
+    codec: str
+    safety: str
+
+
+def _safety(config: Stream) -> str:
+    """How safe what a group gives up has to be, in a word."""
+    if config.durability == "none":
+        return "memory"
+    return "unsynced" if config.fsync == "never" else "log"
+
 
 class DeadLetters:
     """The dead letters of a peer; called with the publishing side's lock held."""
 
     def __init__(self, side: PublisherSide) -> None:
         self._side = side
-        self._outlets: dict[tuple[str, str], Outlet] = {}
+        self._outlets: dict[_Kind, Outlet] = {}
 
     def is_of(self, outlet: Outlet, group: str) -> bool:
         """Whether a stream has a group's own dead letters."""
-        return outlet is self._outlets.get((group, outlet.codec.name))
+        return any(kind.group == group and o is outlet for kind, o in self._outlets.items())
 
     def outlet_for(self, name: str, origin: Outlet) -> Outlet:
-        """The stream `dead.<group>`; one more where payloads are encoded in another way."""
-        codec = origin.codec
-        found = self._outlets.get((name, codec.name))
+        """The stream `dead.<group>`; one more where payloads are encoded or kept in another way."""
+        codec, config = origin.codec, origin.config
+        kind = _Kind(name, codec.name, _safety(config))
+        found = self._outlets.get(kind)
         if found is None:
-            others = any(group == name for group, _ in self._outlets)
-            label = f"{DEAD_PREFIX}{name}" + (f"+{codec.name}" if others else "")
+            others = [other for other in self._outlets if other.group == name]
+            label = f"{DEAD_PREFIX}{name}"
+            if any(other.codec != kind.codec for other in others):
+                label += f"+{codec.name}"
+            if any(other.safety != kind.safety for other in others):
+                label += f"+{kind.safety}"
             stream = f"{self._side._config.name}/{label}"
             found = self._side._outlets.get(stream)
             if found is None:
-                config = origin.config
                 found = self._side._declare(
                     Stream(
                         f"{DEAD_PREFIX}{name}",
@@ -53,11 +75,32 @@ class DeadLetters:
                     )
                 )
                 self._side.announce()
-            self._outlets[name, codec.name] = found
+            self._outlets[kind] = found
         return found
 
-    def bury(self, seat: Seat, letter: DeadLetter) -> None:
-        """Publish an event that failed too often."""
+    def bury_all(self, seat: Seat, now: float) -> None:
+        """Publish what a group has given up; what cannot be kept now is tried again.
+
+        Until it is, the event does not count as settled on disk: it would be nowhere.
+        """
+        group = seat.group
+        if now < seat.bury_at:
+            return
+        letters, group.dead_letters = group.dead_letters, []
+        for at, letter in enumerate(letters):
+            try:
+                self._bury(seat, letter)
+            except (ClosedError, LogError) as error:
+                if seat.kept:
+                    group.owe(letters[at:])
+                    seat.bury_at = now + RETRY_S
+                self._side.counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
+                if isinstance(error, LogError):  # else the peer is on its way down
+                    log.error("a dead letter of group %s was not kept: %s", group.name, error)
+                return
+            group.changes += 1  # it counts as settled from now on
+
+    def _bury(self, seat: Seat, letter: DeadLetter) -> None:
         frame, index, trouble = letter.frame, letter.index, letter.trouble
         name, stream = seat.group.name, seat.outlet.stream
         history = {
@@ -70,20 +113,14 @@ class DeadLetters:
             "dead.reason": trouble.reason,
             "dead.error": trouble.error,
         }
-        try:
-            self._side.publish_sealed(
-                self.outlet_for(name, seat.outlet),
-                f"{DEAD_PREFIX}{name}",
-                frame.payload_at(index),
-                raw=frame.is_raw(index),
-                key=frame.key_at(index),
-                headers=encode_headers({**frame.headers_at(index), **history}),
-            )
-        except ClosedError:  # the peer is on its way down, with all its streams
-            self._side.counters["dead_unpublished"] += 1
-        except LogError as error:
-            self._side.counters["dead_unpublished"] += 1
-            log.error("a dead letter of group %s was not kept: %s", name, error)
+        self._side.publish_sealed(
+            self.outlet_for(name, seat.outlet),
+            f"{DEAD_PREFIX}{name}",
+            frame.payload_at(index),
+            raw=frame.is_raw(index),
+            key=frame.key_at(index),
+            headers=encode_headers({**frame.headers_at(index), **history}),
+        )
         log.warning(
             "group %s gave up %s@%d:%d after %d attempts: %s",
             name,

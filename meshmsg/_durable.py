@@ -32,6 +32,8 @@ log = logging.getLogger("meshmsg.peer")
 RETRY_S = 0.5
 #: ... after twice the time each time, up to this.
 RETRY_MAX_S = 10.0
+#: A stream that sent something within this time is live.
+LIVE_NS = 100_000_000
 
 
 class DurableSide:
@@ -42,7 +44,7 @@ class DurableSide:
         self.counters = side.counters
         self.logs: list[LogWriter] = []
         self.error: LogError | None = None  #: why a log was not closed properly
-        self.replay = Replay(f"meshmsg-{name}", self.counters)
+        self.replay = Replay(f"meshmsg-{name}", self.counters, self._is_live)
         self._again: dict[tuple[int, str], tuple[float, float, Callable[[], None]]] = {}
 
     def open_log(self, stream: Stream, name: str, epoch: int) -> LogWriter:
@@ -198,10 +200,16 @@ class DurableSide:
 
     # --- repair from the log ---
 
+    def _is_live(self) -> bool:
+        """Whether events are being published, so that somebody waits for them."""
+        since = time.time_ns() - LIVE_NS
+        return any(outlet.sent_ns > since for outlet in list(self._side._outlets.values()))
+
     def answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """Send again what only the log has, or the spill."""
         job = partial(self._answer, link, outlet, message)
-        self.replay.submit(("nack", message.sub, message.stream), job, may_wait=False)
+        key = ("nack", message.sub, message.stream)
+        self.replay.submit(key, job, may_wait=False, gives_way=True)
 
     def _answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """On the replay's thread."""

@@ -26,6 +26,8 @@ class Seat:
         self.proven = False  #: a member has been connected
         self.kept = outlet.log is not None  #: what it has done is remembered on disk
         self.fetching = False  #: from disk
+        self.dead: Outlet | None = None  #: where what it gives up goes
+        self.bury_at = 0.0  #: when to try again what could not be kept there
         self.noted_changes = 0  #: the group's `changes` when it was noted to be saved
         self.save_number = self.saved_number = 0
         keep = outlet.config.group_keep

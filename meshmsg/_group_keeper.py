@@ -151,6 +151,9 @@ class GroupKeeper:
         if now - self._held_at.get(id(seat), -HOLD_S) >= HOLD_S or self._stopping.is_set():
             self._held_at[id(seat)] = now
             store.hold(record.name, record.floor, time.time_ns())
+        if seat.dead is not None and seat.dead.log is not None:
+            # First what it gave up: settled and nowhere would be lost, if the machine fails now.
+            seat.dead.log.flush()
         store.save(record)
         self._counters["groups_saved"] += 1
 

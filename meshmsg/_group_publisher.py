@@ -135,7 +135,7 @@ class GroupSide:
         seat.empty_since = now
         outlet.groups.append(seat)
         self._seats.append(seat)
-        self._dead.outlet_for(name, outlet)
+        seat.dead = self._dead.outlet_for(name, outlet)
         if durable:
             # Until members have caught up, the log is what they work from: nobody waits for them.
             outlet.sender.flow.let_go(claim, now=now)
@@ -409,9 +409,7 @@ class GroupSide:
                 self._suspend(member, now)  # and what it was to get comes again, to others
                 self._side._wake()
         if group.dead_letters:
-            letters, group.dead_letters = group.dead_letters, []
-            for letter in letters:
-                self._dead.bury(seat, letter)
+            self._dead.bury_all(seat, now)
         if group.losses:
             losses, group.losses = group.losses, []
             self._tell_losses(seat, losses)

@@ -274,8 +274,8 @@ class Node:
         says = [member.settle_due() for member in list(self.members.values())]
         return min(max(min(looks), now + LOOK_S) if looks else NEVER, min(says, default=NEVER))
 
-    def _drain_outgoing(self) -> None:
-        while self._outgoing:
+    def _drain_outgoing(self, most: int = MESSAGES_PER_TURN_MAX // 4) -> None:  # one answer
+        for _ in range(min(len(self._outgoing), most)):
             to, parts = self._outgoing.popleft()
             sent = self._server.send(to, parts) if isinstance(to, bytes) else to.send(parts)
             if not sent:
@@ -286,7 +286,7 @@ class Node:
         for identity in self._clients:
             self.post(identity, c.Bye(self.instance, tails))
         self.links.leave()
-        self._drain_outgoing()
+        self._drain_outgoing(OUTGOING_MAX)
 
     def _close_sockets(self) -> None:
         self.links.close()

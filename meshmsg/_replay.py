@@ -2,12 +2,16 @@
 
 On a thread of its own with readers of its own, so that neither those who publish nor the I/O thread
 wait for a disk.  What waits is bounded: of one subscription and stream, only the newest question.
+
+Live delivery comes first: while there is any, replay rests after each answer for about as long as
+that took, so that on a machine that is short of time it takes less of it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -17,12 +21,16 @@ from meshmsg._errors import ClosedError, LogError
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.log_repair import find_frames
+from meshmsg.recovery.log_windows import IDLE_S, LogWindows
 
 log = logging.getLogger("meshmsg.peer")
 
 Range = tuple[int, int]
 #: Questions that wait; of those who ask again anyway, more are left unanswered.
 JOBS_MAX = 10_000
+#: Beside live delivery, replay rests as many times as long as it worked, and no longer than this.
+REST_TIMES = 1.0
+REST_MAX_S = 0.05
 
 
 class Chapter(NamedTuple):
@@ -37,18 +45,32 @@ class Chapter(NamedTuple):
 class Replay:
     """A thread that reads the logs of one peer."""
 
-    def __init__(self, name: str, counters: Counter[str]) -> None:
+    def __init__(
+        self, name: str, counters: Counter[str], is_live: Callable[[], bool] = lambda: False
+    ) -> None:
         self.counters = counters
+        self._is_live = is_live
         self._wanted = threading.Condition()
         self._jobs: dict[object, Callable[[], None]] = {}
+        self._answers: set[object] = set()  # keys of jobs that give way to live delivery
+        self._rests_until = 0.0
         self._readers: dict[str, LogReader] = {}
+        self._windows = LogWindows()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"{name} replay", daemon=True)
 
-    def submit(self, key: object, job: Callable[[], None], *, may_wait: bool = True) -> None:
+    def submit(
+        self,
+        key: object,
+        job: Callable[[], None],
+        *,
+        may_wait: bool = True,
+        gives_way: bool = False,
+    ) -> None:
         """Have something done; what waits under the same key is replaced.
 
-        `may_wait=False`: not if very much waits already.
+        `may_wait=False`: not if very much waits already.  A job that gives way to live delivery
+        may wait a little for its turn.
         """
         with self._wanted:
             if self._stopped:
@@ -59,6 +81,8 @@ class Replay:
             if not self._thread.is_alive():
                 self._thread.start()
             self._jobs[key] = job
+            if gives_way:
+                self._answers.add(key)
             self._wanted.notify()
 
     def stop(self) -> None:
@@ -73,10 +97,13 @@ class Replay:
     def _run(self) -> None:
         while True:
             with self._wanted:
-                self._wanted.wait_for(lambda: self._jobs or self._stopped)
-                if self._stopped:
+                key = self._next_key()
+                if key is None:
                     break
-                job = self._jobs.pop(next(iter(self._jobs)))
+                job = self._jobs.pop(key)
+                gives_way = key in self._answers
+                self._answers.discard(key)
+            began = time.monotonic()
             try:
                 job()
             except ClosedError:  # the peer was closed meanwhile
@@ -87,8 +114,27 @@ class Replay:
             except Exception:  # a defect of ours must not stop the service of the others
                 self.counters["replay_errors"] += 1
                 log.exception("a log could not be read")
+            now = time.monotonic()
+            if gives_way and self._is_live():
+                self._rests_until = now + min(REST_MAX_S, REST_TIMES * (now - began))
+            self._windows.rest(now=now)
         for reader in self._readers.values():
             reader.close()
+        self._windows.close()
+
+    def _next_key(self) -> object | None:
+        """With the lock held: wait for a job that may be done now; `None` when it is over."""
+        while not self._stopped:
+            now = time.monotonic()
+            resting = now < self._rests_until
+            for key in self._jobs:
+                if not (resting and key in self._answers):
+                    return key
+            if self._jobs:
+                self._wanted.wait(self._rests_until - now)
+            elif not self._wanted.wait(IDLE_S if self._windows else None):
+                self._windows.rest(now=time.monotonic())
+        return None
 
     # --- for jobs: on the thread ---
 
@@ -96,11 +142,11 @@ class Replay:
         self, folder: LogFolder, epoch: int, ranges: Iterable[Range], bytes_max: int
     ) -> tuple[list[bytes], dict[str, list[Range]]]:
         """Frames for ranges of an epoch, and what is gone, by reason; raises `LogError`."""
-        reader = self._reader(folder)
-        try:
-            found, gone, _ = find_frames(reader, epoch, ranges, bytes_max=bytes_max)
-        finally:
-            reader.close()  # so that what retention removes is gone from the disk, too
+        reader = self._windows.choose(folder, now=time.monotonic())
+        shared = reader.shared
+        found, gone, _ = find_frames(reader, epoch, ranges, bytes_max=bytes_max)
+        if reader.shared > shared:
+            self.counters["replay_shared_frames"] += reader.shared - shared
         return found, gone
 
     def chapters(

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from meshmsg.recovery.group_member import GroupMember
-from meshmsg.recovery.group_policy import Trouble
+from meshmsg.recovery.group_policy import DeadLetter, Trouble
 from meshmsg.recovery.key_order import KeyOrder
 from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.work_line import Shelf
 
 Range = tuple[int, int]
+#: Dead letters that could not be published and are kept to be tried again.
+LETTERS_MAX = 10_000
 
 
 class GroupLedger:
@@ -30,12 +32,14 @@ class GroupLedger:
         self.filtered = self.acked = self.dead = 0
         self.lost: Counter[str] = Counter()
         self.losses: list[tuple[int, int, str]] = []  #: not yet told to the members
+        self.dead_letters: list[DeadLetter] = []  #: not yet published
         self.changes = 0  #: grows with whatever `state` tells
         self.loss_reason = "overflow"
         self.shelf = shelf
         self._settled = RangeSet()
         self._trouble: dict[int, Trouble] = {}
         self._done = RangeSet()  # settled before a restart, and not passed by the cursor yet
+        self._owed = RangeSet()  # given up, and too many to be kept: come again at the next start
         self._restored: set[int] = set()  # tried before a restart, and not passed yet either
         self._keys = KeyOrder(self.members)
 
@@ -55,9 +59,35 @@ class GroupLedger:
                 self._restored.add(seq)
 
     def state(self) -> tuple[int, list[Range], dict[int, int]]:
-        """For `restore`: the floor, what is settled beyond it, and attempts that are not 1."""
+        """For `restore`: the floor, what is settled beyond it, and attempts that are not 1.
+
+        An event whose dead letter is not published counts as not settled.
+        """
         attempts = {seq: trouble.attempt for seq, trouble in self._trouble.items()}
-        return self.floor, list(self._settled), attempts
+        if not self.dead_letters and not self._owed:
+            return self.floor, list(self._settled), attempts
+        owed = self._owed.copy()
+        for letter in self.dead_letters:
+            seq = self._number(letter)
+            attempts[seq] = letter.trouble.attempt
+            owed.add(seq, seq + 1)
+        floor = min(self.floor, owed.bounds[0])
+        settled = self._settled.copy()
+        settled.add(floor, self.floor)
+        for first, stop in owed:
+            settled.remove(first, stop)
+        return floor, list(settled), attempts
+
+    def owe(self, letters: list[DeadLetter]) -> None:
+        """These could not be published; they are kept, within a bound, to be tried again."""
+        self.dead_letters = letters[:LETTERS_MAX] + self.dead_letters
+        for letter in letters[LETTERS_MAX:]:
+            self._owed.add(self._number(letter), self._number(letter) + 1)
+
+    def _number(self, letter: DeadLetter) -> int:
+        number = self.shelf.line.number(letter.frame.epoch, letter.seq)
+        assert number is not None
+        return number
 
     def _forget(self, seq: int) -> None:
         self._restored.discard(seq)

@@ -6,17 +6,28 @@ Like `RetransmitBuffer.find`, from disk: frames for ranges, and what is gone, by
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from meshmsg._event import Loss
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log_reader import Entry
 from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.retransmit_buffer import ANSWER_FRAMES_MAX
 
 Range = tuple[int, int]
 
 
+class Steps(Protocol):
+    """What reads a log step by step."""
+
+    def seek(self, epoch: int, seq: int) -> None:
+        """Stand before this event."""
+
+    def step(self) -> Entry | Loss | None:
+        """The next frame or loss; `None` if there is nothing more yet."""
+
+
 def find_frames(
-    reader: LogReader, epoch: int, ranges: Iterable[Range], *, bytes_max: int
+    reader: Steps, epoch: int, ranges: Iterable[Range], *, bytes_max: int
 ) -> tuple[list[bytes], dict[str, list[Range]], bool]:
     """Frames for ranges of an epoch, each once; what is gone, by reason; whether that is all.
 

@@ -58,7 +58,6 @@ class WorkGroup(GroupLedger):
     ) -> None:
         super().__init__(name, start, Shelf(buffer) if shelf is None else shelf)
         self.redelivered = self.stale = self.timed_out = self.nacked = self.returned_count = 0
-        self.dead_letters: list[DeadLetter] = []  #: not yet published
         self.policy = GroupPolicy()
         self._returned = RangeSet()
         self._retries: dict[int, float] = {}
