@@ -25,6 +25,7 @@ class Seat:
         self.empty_since: float | None = None
         self.proven = False  #: a member has been connected
         self.kept = outlet.log is not None  #: what it has done is remembered on disk
+        self.dropped = False  #: somebody has removed what is remembered of it
         self.fetching = False  #: from disk
         self.dead: Outlet | None = None  #: where what it gives up goes
         self.bury_at = 0.0  #: when to try again what could not be kept there

@@ -31,6 +31,8 @@ SAVE_TIMES = 4
 #: How often the cursor that holds retention follows.
 HOLD_S = 1.0
 RETRY_S = 1.0
+#: How often to see whether an operator has dropped a group.
+LOOK_S = 2.0
 
 
 class GroupKeeper:
@@ -45,6 +47,7 @@ class GroupKeeper:
         self._dirty: dict[int, Seat] = {}
         self._stores: dict[str, GroupStore] = {}
         self._held_at: dict[int, float] = {}
+        self._saved: dict[int, Seat] = {}
         self._failing = False
         self._thread = threading.Thread(target=self._run, name=f"{name} groups", daemon=True)
 
@@ -93,6 +96,19 @@ class GroupKeeper:
         if seat.kept:
             self._dirty[id(seat)] = seat
             self._save()
+            if not self._thread.is_alive() and not self._stopping.is_set():
+                self._thread.start()
+
+    def may_drop(self, seat: Seat, *, wanted: bool) -> bool:
+        """Whether a group that somebody has removed on disk can go; else it is put back."""
+        if not wanted and not seat.declared:
+            return True
+        reason = "its stream declares it" if seat.declared else "it has members"
+        log.warning("group %s was dropped on disk, and is put back: %s", seat.group.name, reason)
+        seat.dropped = False
+        self._saved.pop(id(seat), None)
+        self.want(seat)
+        return False
 
     def forget(self, seat: Seat) -> None:
         """A group was given up."""
@@ -101,6 +117,9 @@ class GroupKeeper:
         seat.kept = False
         self._dirty.pop(id(seat), None)
         self._held_at.pop(id(seat), None)
+        self._saved.pop(id(seat), None)
+        if seat.dropped:
+            return
         with self._disk:  # whoever has it does not wait for the publishing side's lock
             try:
                 self._store(seat.outlet).remove(seat.group.name)
@@ -111,9 +130,12 @@ class GroupKeeper:
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
+            wanted = self._wanted.wait(LOOK_S)
             if self._stopping.is_set():
                 return
+            if not wanted:
+                self._look()
+                continue
             began = time.monotonic()
             self._wanted.clear()
             good = self._save()
@@ -145,8 +167,17 @@ class GroupKeeper:
         self._failing = False
         return True
 
+    def _look(self) -> None:
+        """The file is the truth: a group without one has been dropped."""
+        for seat in list(self._saved.values()):
+            if seat.kept and not self._store(seat.outlet).has(seat.group.name):
+                seat.dropped = True  # whoever has the lock sees to it
+
     def _save_one(self, seat: Seat, record: GroupRecord) -> None:
         store = self._store(seat.outlet)
+        if seat.dropped or (id(seat) in self._saved and not store.has(record.name)):
+            seat.dropped = True
+            return
         now = time.monotonic()
         if now - self._held_at.get(id(seat), -HOLD_S) >= HOLD_S or self._stopping.is_set():
             self._held_at[id(seat)] = now
@@ -155,6 +186,7 @@ class GroupKeeper:
             # First what it gave up: settled and nowhere would be lost, if the machine fails now.
             seat.dead.log.flush()
         store.save(record)
+        self._saved[id(seat)] = seat
         self._counters["groups_saved"] += 1
 
     def _fail(self, error: LogError) -> None:

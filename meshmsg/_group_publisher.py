@@ -462,16 +462,17 @@ class GroupSide:
                 self._drop(member, "connection lost", now)
             elif not member.work.connected and now - member.joined_at > CONNECT_S:
                 self._drop(member, "did not connect", now)
-        due = now + TICK_S
-        for member in self._members.values():
-            if member.lost_at is not None:
-                due = min(due, member.lost_at + LAST_WORDS_S)
+        lost = [m.lost_at for m in self._members.values() if m.lost_at is not None]
+        due = min([now + TICK_S, *(at + LAST_WORDS_S for at in lost)])
         for seat in list(self._seats):
             group = seat.group
             if group.deadline() <= now:
                 group.on_deadline(now=now)
             self._dispatch(seat, now)
             due = min(due, group.deadline())
+            if seat.dropped and self.keeper.may_drop(seat, wanted=bool(self._present(seat))):
+                self._retire(seat, now)
+                continue
             since, keep_s = seat.empty_since, seat.keep_s
             if since is None or seat.declared or keep_s is None or now - since <= keep_s:
                 continue

@@ -131,6 +131,10 @@ class GroupStore:
             problem = f"the group could not be saved: {error.strerror or error}"
             raise LogError(f"{self._path}/{file}", problem) from error
 
+    def has(self, name: str) -> bool:
+        """Whether a group is remembered, be it damaged."""
+        return escape(name) + ENDING in self._files.names(self._path)
+
     def hold(self, name: str, floor: Place, time_ns: int) -> None:
         """Have retention keep what the group has yet to do.  Raises `LogError`."""
         epoch, seq = floor

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from meshmsg._event import Loss
 from meshmsg.recovery import log_places
+from meshmsg.recovery.group_store import GroupRecord, GroupStore
 from meshmsg.recovery.log_cursors import Cursor, Cursors
 from meshmsg.recovery.log_epochs import read_journal
 from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
@@ -41,19 +42,34 @@ class Summary:
     cursors: list[Cursor]
     problems: list[str]
     sizes: list[tuple[SegmentName, int]] = field(default_factory=list)
+    groups: list[GroupRecord] = field(default_factory=list)
+    """Work groups that are remembered."""
 
     @property
     def events(self) -> int:
         """How many events are there, gaps included."""
         return sum(epoch.stop - epoch.first for epoch in self.epochs)
 
+    def backlog(self, group: GroupRecord) -> tuple[int, int]:
+        """Events that a group has yet to settle, and the bytes that it holds."""
+        events, size = self.behind_place(*group.floor)
+        ends = {e.epoch: (e.first, e.stop) for e in self.epochs}
+        for epoch, first, stop in group.settled:
+            low, high = ends.get(epoch, (0, 0))
+            events -= max(0, min(stop, high) - max(first, low))
+        return events, size
+
     def behind(self, cursor: Cursor) -> tuple[int, int]:
         """Events from a cursor on, and the bytes of the segments that they are in."""
-        place = (cursor.epoch, cursor.seq)
+        return self.behind_place(cursor.epoch, cursor.seq)
+
+    def behind_place(self, epoch: int, seq: int) -> tuple[int, int]:
+        """Events from a place on, and the bytes of the segments that they are in."""
+        place = (epoch, seq)
         events = 0
         for e in self.epochs:
-            first = max(e.first, cursor.seq) if e.epoch == cursor.epoch else e.first
-            events += max(0, e.stop - first) if e.epoch >= cursor.epoch else 0
+            first = max(e.first, seq) if e.epoch == epoch else e.first
+            events += max(0, e.stop - first) if e.epoch >= epoch else 0
         following = [(name.epoch, name.first) for name, _ in self.sizes[1:]]
         done = sum(after <= place for after in following)
         return events, sum(size for _, size in self.sizes[done:])
@@ -89,6 +105,9 @@ class Report:
 def summarize(folder: LogFolder) -> Summary:
     """Look at a log without reading its events; raises `LogError` if it is none."""
     with LogReader(folder) as reader:
+        store = GroupStore(folder, reader.stream)
+        groups = store.load()  # before the log, which may be written: none is ahead of it
+        reader.refresh()
         sizes = folder.sizes()
         epochs: list[EpochSummary] = []
         for known in reader.journal.epochs:
@@ -108,9 +127,20 @@ def summarize(folder: LogFolder) -> Summary:
             sum(sizes.get(name, 0) for name in reader.segments),
             epochs,
             found,
-            [*problems, *cursors.problems],
+            [*problems, *cursors.problems, *store.problems, *_beyond(epochs, groups)],
             [(name, sizes.get(name, 0)) for name in reader.segments],
+            groups,
         )
+
+
+def _beyond(epochs: list[EpochSummary], groups: list[GroupRecord]) -> list[str]:
+    """Groups that are further than their log: it has lost its end, or they are of another one."""
+    stops = {e.epoch: e.stop for e in epochs}
+    return [
+        f"group {group.name} stands at {group.floor[0]}:{group.floor[1]}, beyond the log's end"
+        for group in groups
+        if group.floor[1] > stops.get(group.floor[0], group.floor[1])
+    ]
 
 
 def verify(folder: LogFolder) -> Report:

@@ -9,6 +9,7 @@ from typing import Any
 from meshmsg.cli._guard import BAD, GOOD, complain, usage
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
+from meshmsg.recovery.group_store import CURSOR_PREFIX
 from meshmsg.recovery.log_cursors import Cursor, Cursors
 from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
 from meshmsg.recovery.log_verify import Summary
@@ -59,6 +60,9 @@ NUMBERS = ("events", "bytes")
 
 def drop(folders: Sequence[LogFolder], name: str) -> int:
     """Forget a cursor, also while the log is written: its writer notices."""
+    if name.startswith(CURSOR_PREFIX):
+        group = name.removeprefix(CURSOR_PREFIX)
+        raise usage("--drop", f"is of a work group: meshmsg log groups DIR --drop {group}")
     known: list[str] = []
     dropped = 0
     for folder in folders:

@@ -16,6 +16,7 @@ from meshmsg._subscription import parse_start
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._log_cursors import cursor_object, drop, show
+from meshmsg.cli._log_groups import drop_group, group_object, is_of_group, show_groups
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import loss_object, safe, to_json
@@ -33,6 +34,7 @@ HELP = help_text(
         "meshmsg log tail ./data/pricing%2Forders.%2A%2A --follow",
         "meshmsg log verify ./data",
         "meshmsg log cursors ./data --drop audit-peer/audit",
+        "meshmsg log groups ./data --drop billing",
     ),
 )
 POLL_S = 0.1
@@ -68,6 +70,9 @@ def register(app: typer.Typer) -> None:
     logs.command("cursors", help="Show named cursors and what they hold; --drop lets go of one.")(
         guarded(cursors)
     )
+    logs.command(
+        "groups", help="Show work groups and what they have yet to do; --drop forgets one."
+    )(guarded(groups))
     app.add_typer(logs, name="log", help=HELP, short_help="Look into durable logs.")
 
 
@@ -101,6 +106,7 @@ def _summary_object(summary: Summary) -> dict[str, Any]:
             for e in summary.epochs
         ],
         "cursors": [cursor_object(summary, cursor) for cursor in summary.cursors],
+        "groups": [group_object(summary, group) for group in summary.groups],
         "problems": summary.problems,
     }
 
@@ -121,7 +127,14 @@ def _show_summaries(found: list[Summary]) -> None:
             f"{len(summary.epochs):,}",
             *ends,
         )
+        for group in summary.groups:
+            backlog, size = summary.backlog(group)
+            place = f"{group.floor[0]}:{group.floor[1]}"
+            label = f"  group {safe(group.name)}"
+            rows.add_row(label, f"{backlog:,}", "", f"{size:,}", "", place, "")
         for cursor in summary.cursors:
+            if is_of_group(cursor):
+                continue
             events, size = summary.behind(cursor)
             held = " (holds)" if cursor.hold else ""
             place = f"{cursor.epoch}:{cursor.seq}"
@@ -267,7 +280,7 @@ def _show_report(report: Report) -> None:
         print(f"  {report.tail_bytes:,} bytes at the end are no record yet, or were torn")
 
 
-# --- cursors ---
+# --- cursors and groups ---
 
 
 def cursors(
@@ -289,6 +302,27 @@ def cursors(
     if name is not None:
         return drop(folders, name)
     return show([summarize(folder) for folder in folders], json=json)
+
+
+def groups(
+    directory: Dir,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--drop",
+            metavar="NAME",
+            show_default=False,
+            help="Forget this group, and all that it has yet to do.",
+        ),
+    ] = None,
+    stream: StreamName = None,
+    json: Json = False,
+) -> int:
+    """Show groups, or drop one."""
+    folders = _logs(directory) if stream is None else [choose(directory, stream)]
+    if name is not None:
+        return drop_group(folders, name)
+    return show_groups([summarize(folder) for folder in folders], json=json)
 
 
 # --- which ---

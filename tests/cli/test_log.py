@@ -12,6 +12,7 @@ import pytest
 
 from meshmsg._control import stream_wire_id
 from meshmsg._frame import encode_frame
+from meshmsg.recovery.group_store import GroupRecord, GroupStore
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_writer import LogWriter
@@ -79,6 +80,61 @@ def test_cursors_are_shown_and_dropped(run: Any, tmp_path: Path) -> None:
     done = run("log", "cursors", str(tmp_path), "--drop", "peer/audit")
     assert (done.exit_code, done.stdout) == (0, f"dropped peer/audit of {STREAM}\n")
     assert [c.name for c in writer.cursors().all()] == ["peer/other"]
+
+
+def test_groups_are_shown_and_dropped(run: Any, tmp_path: Path) -> None:
+    writer = make(tmp_path)
+    store = GroupStore(writer.folder, STREAM)
+    store.save(
+        GroupRecord("billing", (5, 40), [(5, 50, 60)], [(5, 41, 2)], "key", 3, ("orders.*",))
+    )
+    store.hold("billing", (5, 40), TIME_NS)
+    store.save(GroupRecord("mail", (5, 100)))
+    done = run("log", "groups", str(tmp_path))
+    assert done.exit_code == 0
+    assert "billing" in done.stdout
+    billing, mail = objects(run("log", "groups", str(tmp_path), "--json").stdout)
+    assert (billing["name"], billing["epoch"], billing["seq"], billing["backlog"]) == (
+        "billing",
+        5,
+        40,
+        50,
+    )
+    assert (billing["retries"], billing["order"], billing["topics"]) == (1, "key", ["orders.*"])
+    assert (mail["name"], mail["backlog"]) == ("mail", 0)
+    shown = run("log", "ls", str(tmp_path)).stdout
+    assert "group billing" in shown
+    assert "cursor group billing" not in shown
+    (listed,) = objects(run("log", "ls", str(tmp_path), "--json").stdout)
+    assert [group["name"] for group in listed["groups"]] == ["billing", "mail"]
+    assert run("log", "groups", str(tmp_path), "--drop", "nobody").exit_code == 2
+    refused = run("log", "cursors", str(tmp_path), "--drop", "group billing")
+    assert refused.exit_code == 2
+    assert "log groups" in refused.stderr
+    done = run("log", "groups", str(tmp_path), "--drop", "billing")
+    assert (done.exit_code, done.stdout) == (0, f"dropped billing of {STREAM}: 50 events\n")
+    assert [group.name for group in store.load()] == ["mail"]
+    assert writer.cursors().all() == []
+
+
+def test_verify_looks_at_groups(run: Any, tmp_path: Path) -> None:
+    writer = make(tmp_path)
+    store = GroupStore(writer.folder, STREAM)
+    store.save(GroupRecord("billing", (5, 40)))
+    store.save(GroupRecord("early", (6, 0)))  # of an epoch that has no event yet
+    assert run("log", "verify", str(tmp_path)).exit_code == 0
+    store.save(GroupRecord("mail", (5, 101)))
+    done = run("log", "verify", str(tmp_path))
+    assert done.exit_code == 1
+    assert "group mail stands at 5:101, beyond the log's end" in done.stdout
+    Path(writer.folder.path, "groups", "mail.group").unlink()
+    (path,) = Path(writer.folder.path, "groups").glob("billing.group")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    done = run("log", "verify", str(tmp_path))
+    assert done.exit_code == 1
+    assert "the group is damaged" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg._errors import LogFull
+from meshmsg.recovery.group_store import GroupRecord, GroupStore
+from meshmsg.recovery.log_commit import Committer
 from meshmsg.recovery.log_cursors import Cursors
+from meshmsg.recovery.log_folder import LogFolder, find_logs
+from meshmsg.recovery.log_writer import LogWriter
 from tests.remote import wait_until as wait_for
 
 wait_until = partial(wait_for, timeout=60)  # on a machine that is busy
@@ -313,3 +318,116 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
     again = sum(count - 1 for count in seen.values())
     # What the workers had in hand, and what was acknowledged in the moment before the kill.
     assert again < len(handled) / 2
+
+
+def folder_of(path: Path, stream: str = "shop/jobs.**") -> LogFolder:
+    (folder,) = [f for f in find_logs(str(path)) if getattr(f.about(), "stream", "") == stream]
+    return folder
+
+
+def test_group_is_dropped_by_an_operator_while_its_publisher_runs(tmp_path: Path) -> None:
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("jobs.**", group="g") as events:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            publish(peer, 0, 10)
+            take(events, 5)
+            (file,) = tmp_path.glob("*/groups/g.group")
+            file.unlink()  # it has members: put back
+            wait_until(file.exists)
+        wait_until(lambda: not group_of(peer)["members"])
+        GroupStore(folder_of(tmp_path), "shop/jobs.**").remove("g")
+        wait_until(lambda: not peer.stats()["streams"]["jobs.**"]["groups"])
+        assert peer.ledger().reconciles
+        publish(peer, 10, 20)
+    assert not file.exists()
+
+
+def test_dead_letter_is_on_disk_before_its_event_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure between the two lost the event: settled, and in no log."""
+    monkeypatch.setattr(Committer, "want", lambda self: None)  # nobody else syncs
+    early: list[GroupRecord] = []
+    logs: list[LogWriter] = []
+    save = GroupStore.save
+
+    def checked(store: GroupStore, record: GroupRecord) -> None:
+        done = record.floor[1] + sum(stop - first for _, first, stop in record.settled)
+        if logs and done > logs[0].durable:
+            early.append(record)
+        save(store, record)
+
+    monkeypatch.setattr(GroupStore, "save", checked)
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        with anna.subscribe("jobs.**", group="g", max_attempts=1) as events:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            dead = peer._open_node().publisher._outlets["shop/dead.g"].log
+            assert dead is not None
+            logs.append(dead)
+            publish(peer, 0, 20)
+            for _ in range(20):
+                event = events.get(timeout=60)
+                assert event is not None
+                events.nack(event)
+            wait_until(lambda: group_of(peer)["dead"] == 20)
+            wait_until(lambda: group_of(peer)["lag"] == 0)
+            wait_until(lambda: dead.durable == 20)
+        logs.clear()
+    assert early == []
+    (record,) = GroupStore(folder_of(tmp_path), "shop/jobs.**").load()
+    assert record.floor[1] == 20
+
+
+def test_dead_letter_that_cannot_be_kept_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = threading.Event()
+    write = LogWriter.write
+
+    def checked(writer: LogWriter, *args: Any) -> int:
+        if full.is_set() and writer.stream == "shop/dead.g":
+            raise LogFull(writer.folder.path, "no space")
+        return write(writer, *args)
+
+    monkeypatch.setattr(LogWriter, "write", checked)
+
+    def nack_all(events: Subscription, count: int) -> None:
+        for _ in range(count):
+            event = events.get(timeout=60)
+            assert event is not None
+            events.nack(event)
+
+    def settled() -> int:
+        (record,) = GroupStore(folder_of(tmp_path), "shop/jobs.**").load()
+        return record.floor[1] + sum(stop - first for _, first, stop in record.settled)
+
+    with (
+        shop(tmp_path) as peer,
+        Peer("anna", connect=peer.address) as anna,
+        anna.subscribe("jobs.**", group="g", max_attempts=1) as events,
+    ):
+        peer.wait_for_subscribers("jobs.a", timeout=60)
+        publish(peer, 0, 20)
+        full.set()
+        nack_all(events, 10)
+        wait_until(lambda: group_of(peer)["dead"] == 10)
+        take(events, 10)
+        wait_until(lambda: settled() == 10)
+        assert peer.stats()["counters"]["dead_unpublished"] >= 1
+        full.clear()
+        wait_until(lambda: settled() == 20)
+        publish(peer, 20, 30)
+        full.set()
+        nack_all(events, 10)
+        wait_until(lambda: group_of(peer)["dead"] == 20)
+    with shop(tmp_path) as peer, Peer("anna", connect=peer.address) as anna:
+        full.clear()
+        assert group_of(peer)["lag"] == 10
+        with anna.subscribe("jobs.**", group="g", max_attempts=1) as events:
+            assert numbers(take(events, 10)) == list(range(20, 30))
+        with anna.subscribe("dead.g", start="earliest") as dead:
+            letters = dead.get_many(10, timeout=60)
+            while len(letters) < 10:
+                letters += dead.get_many(10, timeout=60)
+            assert [letter.headers["dead.seq"] for letter in letters] == list(range(10))
+            assert dead.get(timeout=0.2) is None

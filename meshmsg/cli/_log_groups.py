@@ -1,0 +1,80 @@
+"""`meshmsg log groups`: work groups that a durable stream remembers, and dropping one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshmsg.cli._guard import BAD, GOOD, complain, usage
+from meshmsg.cli._tables import console, table
+from meshmsg.cli._values import safe, to_json
+from meshmsg.recovery.group_store import CURSOR_PREFIX, GroupRecord, GroupStore
+from meshmsg.recovery.log_cursors import Cursor
+from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.recovery.log_verify import Summary, summarize
+
+NUMBERS = ("backlog", "bytes", "retries")
+
+
+def group_object(summary: Summary, group: GroupRecord) -> dict[str, Any]:
+    """A group for `--json`; `backlog` are events that it has yet to settle."""
+    backlog, size = summary.backlog(group)
+    return {
+        "name": group.name,
+        "epoch": group.floor[0],
+        "seq": group.floor[1],
+        "backlog": backlog,
+        "bytes": size,
+        "retries": len(group.attempts),
+        "order": group.order,
+        "max_attempts": group.max_attempts,
+        "topics": list(group.patterns),
+    }
+
+
+def is_of_group(cursor: Cursor) -> bool:
+    """Whether a cursor is a group's, which holds the log for it."""
+    return cursor.name.startswith(CURSOR_PREFIX)
+
+
+def show_groups(found: Sequence[Summary], *, json: bool) -> int:
+    """All groups of these logs."""
+    rows = table("", "group", "stream", "floor", *NUMBERS, "order", "topics", numbers=NUMBERS)
+    for summary in found:
+        for group in summary.groups:
+            about = group_object(summary, group)
+            if json:
+                print(to_json({"stream": summary.stream, **about}))
+                continue
+            rows.add_row(
+                safe(group.name),
+                safe(summary.stream),
+                f"{about['epoch']}:{about['seq']}",
+                *(f"{about[name]:,}" for name in NUMBERS),
+                group.order,
+                safe(" ".join(group.patterns)),
+            )
+        for problem in summary.problems:
+            complain(f"{safe(summary.stream)}: {problem}")
+    if not json:
+        console().print(rows)
+    return BAD if any(summary.problems for summary in found) else GOOD
+
+
+def drop_group(folders: Sequence[LogFolder], name: str) -> int:
+    """Forget a group and what it has yet to do; a peer that is running notices."""
+    known: list[str] = []
+    dropped = 0
+    for folder in folders:
+        summary = summarize(folder)
+        for group in summary.groups:
+            known.append(group.name)
+            if group.name == name:
+                backlog, _ = summary.backlog(group)
+                GroupStore(folder, summary.stream).remove(name)
+                print(f"dropped {safe(name)} of {safe(summary.stream)}: {backlog:,} events")
+                dropped += 1
+    if not dropped:
+        names = ", ".join(sorted(set(map(safe, known)))) or "there is none"
+        raise usage("--drop", f"{name!r} is not a group here ({names})")
+    return GOOD
