@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.simulation.log_world import simulate
-from tests.scenarios import test_replay_kill
+from tests.scenarios import test_away, test_replay_kill
 from tests.scenarios.test_log_kill import kill_many
 
 SEEDS = int(os.environ.get("LOG_SEEDS", "5000"))
@@ -37,3 +37,8 @@ def test_writer_killed_two_hundred_times_has_kept_all(tmp_path: Path, fsync: str
 @pytest.mark.parametrize("fsync", ["always", "batch"])
 def test_publisher_killed_two_hundred_times_has_delivered_all(tmp_path: Path, fsync: str) -> None:
     test_replay_kill.kill_many(tmp_path, fsync, KILLS)
+
+
+@pytest.mark.slow
+def test_consumers_back_after_a_million_events_reach_the_live_edge(tmp_path: Path) -> None:
+    test_away.be_away(tmp_path, 1_000_000, consumers=10)
