@@ -157,6 +157,8 @@ class Record:
     """How much of each stream is kept: `"7d"`, `"10GB"`, `"7d,10GB"`; `None`: all of it."""
     segment_bytes: int | str = "64MiB"
     """The size of the logs' files: what `retention` removes is whole files."""
+    hold: tuple[str, ...] = ()
+    """Cursors that hold each stream's log from its first event on; who reads it moves them."""
 
     def __post_init__(self) -> None:
         wanted = "a pattern or a list of patterns: write record='quotes.**'"
@@ -174,6 +176,8 @@ class Record:
         set_field(self, "segment_bytes", parse_size("segment_bytes", self.segment_bytes))
         if self.segment_bytes < 64 * 1024:  # type: ignore[operator]
             raise ConfigError("segment_bytes", "at least 64KiB, the size of a frame")
+        held = several("hold", self.hold, str, "a name or a list of names")
+        set_field(self, "hold", tuple(check_name("hold", name) for name in held))
 
     @classmethod
     def of(cls, value: object) -> Record | None:

@@ -7,12 +7,14 @@ Does not belong here: where deliveries come from (`_recorder`), who reads the lo
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from meshmsg._control import StreamInfo
 from meshmsg._errors import LogError
 from meshmsg._event import Loss, Position
 from meshmsg._subframe import cut
 from meshmsg.recovery.log_appender import LogSettings
+from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_files import Files, read_small, replace_small
 from meshmsg.recovery.log_folder import (
     UNKNOWN,
@@ -57,6 +59,13 @@ class RecordedLog:
     def folder(self) -> LogFolder:
         """Where it is."""
         return self.writer.folder
+
+    def hold(self, names: Iterable[str]) -> None:
+        """See that these cursors are there before retention can look for them; `LogError`."""
+        cursors = self.writer.cursors()
+        for name in names:
+            if cursors.get(name, self.stream) is None:
+                cursors.set(Cursor(name, self.stream, 0, 0, hold=True))
 
     def open(self) -> None:
         """Lock and recover it; raises `LogError`."""

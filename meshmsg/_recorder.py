@@ -138,6 +138,7 @@ class Recorder:
             mesh=self._mesh,
             settings=self._settings,
         )
+        recorded.hold(self._config.hold)
         recorded.open()
         self.logs[stream] = recorded
         return recorded
