@@ -1,0 +1,384 @@
+"""The process that drives Spark for the sink daemon; it reads its settings from standard input.
+
+Belongs here: sessions and queries, and what becomes of them when they fail.  Does not belong here:
+recording, figures, the terminal (`sink_daemon`).
+
+It says what it does in JSON lines on standard output.  When standard input ends, the daemon is gone
+and this process ends too, with its Java: nothing is left behind that could write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from meshmsg import ConfigError, LogError, MeshError
+from meshmsg.recovery.log_files import REAL, replace_small
+from meshmsg.spark_sink.log_source import LogSource
+from meshmsg.spark_sink.positions import Positions, by_stream
+from meshmsg.spark_sink.session import session
+from meshmsg.spark_sink.sink_batch import (
+    BatchWriter,
+    Report,
+    is_behind,
+    newest_batch,
+    plan_shape,
+    read_offset,
+)
+from meshmsg.spark_sink.sink_config import Output, SinkConfig
+from meshmsg.spark_sink.sink_tables import Table, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("meshmsg.spark_sink")
+
+POLL_S = 0.1
+#: A query that fails is started again so often without a batch between; then Java is, too.
+#: On a busy machine Spark gives a new Python worker ten seconds, whatever its settings say.
+RESTARTS_MAX = 8
+RESTART_S = 0.5
+JAVA_END_S = 15.0
+OWNER = "meshmsg.json"
+
+#: Exit statuses that tell the daemon what to do next.
+GOOD, FAILED, USAGE, AGAIN = 0, 1, 2, 75
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    # Small batches with few partitions write without a sort by partition before.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    # A task's files come all at once or not at all, so that one that is tried again adds nothing.
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.cleaner.periodicGC.interval": "60min",
+}
+
+NEEDED = ("spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType")
+"""What tables rest on, also in a session that was made otherwise: days in UTC, whole microseconds."""
+
+_OURS = re.compile(r"\b(ConfigError|OtherCheckpoint|TopicError|LossInRange|JavaMissing): ([^\n]*)")
+
+
+class Reports:
+    """Lines to the daemon; what others print goes to the log instead."""
+
+    def __init__(self) -> None:
+        self._handle = os.dup(1)
+        os.dup2(2, 1)  # Java writes to 1 as well
+        self._lock = threading.Lock()
+
+    def __call__(self, fields: dict[str, Any]) -> None:
+        """Say it; if nobody listens any more, that is seen elsewhere."""
+        data = msgspec.json.encode(fields) + b"\n"
+        with self._lock, contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._handle, data) :]
+
+
+class Job:
+    """One output: its table, its query, and how often that failed."""
+
+    def __init__(self, driver: Driver, output: Output) -> None:
+        self.output = output
+        self.checkpoint = driver.config.checkpoint(output)
+        self.table: Table = open_table(output)
+        self.query: StreamingQuery | None = None
+        self.writer: BatchWriter | None = None
+        self.failures = 0
+        self.done = False
+        self._driver = driver
+        self._told = -1
+
+    def open(self) -> None:
+        """Plan it and take the table; raises `ConfigError`, `LogError`."""
+        schema = self._rows().schema
+        planned = plan_shape(self._driver.spark, self.output, schema)
+        self.table.open(planned.json())
+        self._driver.report(
+            {"kind": "at", "output": self.output.name, "positions": self.table.positions}
+        )
+
+    def _rows(self, start: Positions | None = None) -> Any:
+        config, output = self._driver.config, self.output
+        reader = self._driver.spark.readStream.format("meshmsg")
+        options = {
+            "path": config.log,
+            "topics": ",".join(output.topics),
+            "payload": output.payload,
+            "rows": "events" if config.fail_on_loss else "all",
+            "failOnLoss": "true" if config.fail_on_loss else "false",
+            "maxEventsPerTrigger": str(output.max_events),
+        }
+        if start:
+            options["startingPosition"] = json.dumps(start)
+        return reader.options(**options).load()
+
+    def start(self) -> None:
+        """Start the query where the table ends."""
+        begin = self._reconcile()
+        self.writer = BatchWriter(
+            self.output, self.table, self.checkpoint, begin, self._driver.report
+        )
+        writer = self._rows(begin).writeStream.foreachBatch(self.writer)
+        config = self._driver.config
+        period_ms = round(float(config.trigger) * 1000)
+        trigger: dict[str, Any] = {"processingTime": f"{period_ms} milliseconds"}
+        if config.once:
+            trigger = {"availableNow": True}
+        self.query = (
+            writer.option("checkpointLocation", self.checkpoint)
+            .queryName(self.output.name)
+            .trigger(**trigger)
+            .start()
+        )
+
+    def _reconcile(self) -> Positions:
+        """See that the checkpoint is this table's, and not ahead of it; returns where to begin."""
+        table, checkpoint = self.table, self.checkpoint
+        owner = {"version": 1, "out": self.output.out, "id": table.journal.about["id"]}
+        known = _owner(checkpoint)
+        if known is not None and known.get("out") != self.output.out:
+            problem = (
+                f"{checkpoint} is the checkpoint of the sink into {known.get('out')}: give each "
+                f"sink a --state of its own, or remove that folder to go on from what the table has"
+            )
+            raise ConfigError("state", problem)
+        batch = newest_batch(checkpoint, "commits")
+        reached = read_offset(checkpoint, batch) if batch is not None else None
+        if known is not None and known.get("id") != owner["id"]:
+            self._set_aside("it is of a table that is gone")
+        elif reached is not None and is_behind(table.positions, reached):
+            self._set_aside("the table lacks events that it counts as written")
+        if known != owner:
+            os.makedirs(checkpoint, exist_ok=True)
+            replace_small(REAL, checkpoint, OWNER, msgspec.json.encode(owner))
+        return self._there(table.positions)
+
+    def _set_aside(self, why: str) -> None:
+        aside = f"{self.checkpoint}.aside-{time.time_ns()}"
+        os.rename(self.checkpoint, aside)
+        text = f"the checkpoint is set aside as {aside}: {why}; reading goes on where the table is"
+        self._driver.report({"kind": "note", "output": self.output.name, "text": text})
+
+    def _there(self, positions: Positions) -> Positions:
+        """Without streams that are not in the log now: the source would refuse them."""
+        there = LogSource(self._driver.config.log).survey().streams
+        gone = sorted(by_stream(positions).keys() - there.keys())
+        for stream in gone:
+            text = f"{stream} is in the table and not in the log {self._driver.config.log}"
+            self._driver.report({"kind": "note", "output": self.output.name, "text": text})
+        return {k: v for k, v in positions.items() if k.rpartition("/")[0] not in gone}
+
+    def look(self) -> None:
+        """Start it again if it failed; raises what cannot be mended so."""
+        query = self.query
+        if self.done or query is None:
+            return
+        self._progress(query)
+        if query.isActive:
+            return
+        error = query.exception()
+        if error is None:
+            self.done = True
+            return
+        writer = self.writer
+        assert writer is not None
+        if isinstance(writer.failure, ConfigError | LogError):
+            raise writer.failure
+        text = str(error)
+        ours = _OURS.search(text)
+        if ours is not None:
+            raise ConfigError("sink", ours[2]) if ours[1] != "LossInRange" else Lost(ours[2])
+        self.failures += 1
+        log.error("%s failed: %s", self.output.name, text)
+        short = text.splitlines()[0][:300]
+        self._driver.report({"kind": "failed", "output": self.output.name, "text": short})
+        if self.failures > RESTARTS_MAX:
+            raise Again(short)
+        time.sleep(RESTART_S * self.failures)
+        self.start()
+
+    def _progress(self, query: StreamingQuery) -> None:
+        """Tell how long the last batch took as a whole, planning and Spark's own books included."""
+        writer = self.writer
+        if writer is None or writer.written <= self._told:
+            return
+        self.failures = 0
+        found = query.lastProgress
+        if found is not None and found["batchId"] >= writer.written:
+            self._told = writer.written
+            took_ms = found["durationMs"].get("triggerExecution", 0)
+            self._driver.report({"kind": "took", "output": self.output.name, "ms": took_ms})
+
+
+class Lost(MeshError):
+    """Events are lost, and `fail_on_loss` says to stop."""
+
+
+class Again(Exception):
+    """Only a new Java can help."""
+
+
+class Driver:
+    """All outputs in one Spark."""
+
+    def __init__(self, config: SinkConfig, report: Report) -> None:
+        self.config = config
+        self.report = report
+        self.spark: SparkSession
+        self.jobs: list[Job] = []
+        self._stop = threading.Event()
+
+    def run(self) -> int:
+        """Until it is told to stop, or with `once` until all is written; returns the status."""
+        config = self.config
+        settings = {**SETTINGS, "spark.sql.warehouse.dir": f"{config.state}/warehouse"}
+        spark = session(
+            "meshmsg sink", master=_retrying(config.master), config={**settings, **config.spark}
+        )
+        try:
+            self.run_in(spark)
+        finally:
+            end_java(spark)
+        return GOOD
+
+    def run_in(self, spark: SparkSession) -> None:
+        """The same in a session that goes on; raises what cannot be mended."""
+        self.spark = spark
+        for key in NEEDED:
+            spark.conf.set(key, SETTINGS[key])
+        try:
+            os.makedirs(self.config.log, exist_ok=True)
+            for output in self.config.outputs:
+                job = Job(self, output)
+                self.jobs.append(job)
+                job.open()
+            for job in self.jobs:
+                job.start()
+            self.report({"kind": "ready", "pid": os.getpid(), "java": java_pid(spark)})
+            while not self._stop.wait(POLL_S) and not all(job.done for job in self.jobs):
+                for job in self.jobs:
+                    job.look()
+        finally:
+            self._end()
+
+    def stop(self) -> None:
+        """End when the batches that are being written are."""
+        self._stop.set()
+
+    def _end(self) -> None:
+        for job in self.jobs:
+            if job.writer is not None:
+                job.writer.stop()
+        for job in self.jobs:
+            if job.query is not None:
+                with contextlib.suppress(Exception):
+                    job.query.stop()
+            job.table.close()
+
+
+def _retrying(master: str) -> str:
+    """A local Spark gives up a batch when one task fails, unless told how often to try."""
+    found = re.fullmatch(r"local\[([0-9]+|\*)\]", master)
+    if found:
+        return f"local[{found[1]},4]"
+    return "local[1,4]" if master == "local" else master
+
+
+def _owner(checkpoint: str) -> dict[str, Any] | None:
+    """Whose checkpoint it is; `None` if it is new."""
+    try:
+        with open(f"{checkpoint}/{OWNER}", "rb") as file:
+            return msgspec.json.decode(file.read(), type=dict[str, Any])
+    except FileNotFoundError:
+        if newest_batch(checkpoint, "offsets") is not None:
+            problem = f"{checkpoint} is the checkpoint of a query that is no sink: name another"
+            raise ConfigError("state", f"{problem} --state") from None
+        return None
+    except msgspec.DecodeError:
+        return None
+
+
+def java_pid(spark: SparkSession) -> int:
+    """The process of Spark's Java."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return 0 if process is None else int(process.pid)
+
+
+def end_java(spark: SparkSession) -> None:
+    """Stop Spark and wait for its Java to end; it is ended if it does not."""
+    gateway = spark.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    stopper = threading.Thread(target=_quietly, args=(spark.stop,), daemon=True)
+    stopper.start()
+    stopper.join(JAVA_END_S)
+    if process is None:
+        return
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(JAVA_END_S)
+    except Exception:
+        process.kill()
+        process.wait()
+
+
+def _quietly(work: Any) -> None:
+    with contextlib.suppress(Exception):
+        work()
+
+
+def _listen(driver: Driver) -> None:
+    """The daemon says `stop`, or is gone."""
+    for line in sys.stdin:
+        if line.strip() == "stop":
+            driver.stop()
+    spark = getattr(driver, "spark", None)
+    if spark is not None:
+        with contextlib.suppress(Exception):
+            os.kill(java_pid(spark), signal.SIGKILL)
+    os._exit(FAILED)
+
+
+def main() -> int:
+    """What `python -m meshmsg.spark_sink.sink_driver` runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the daemon, which says stop
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    report = Reports()
+    config = msgspec.json.decode(sys.stdin.readline(), type=SinkConfig)
+    driver = Driver(config, report)
+    threading.Thread(target=_listen, args=(driver,), daemon=True).start()
+    try:
+        return driver.run()
+    except (ConfigError, Lost, LogError) as error:
+        report({"kind": "error", "text": str(error), "usage": isinstance(error, ConfigError)})
+        return USAGE if isinstance(error, ConfigError) else FAILED
+    except BaseException as error:
+        log.exception("the driver failed")
+        report({"kind": "failed", "output": "", "text": repr(error)[:300]})
+        return AGAIN
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # threads of Py4J may still wait for a Java that is gone

@@ -1,0 +1,183 @@
+"""What the sink daemon is told, and what it says to one who told it something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from meshmsg import ConfigError
+from meshmsg.cli import app
+from meshmsg.spark_sink.positions import Range
+from meshmsg.spark_sink.sink_batch import is_behind, new_ranges, overlaps, read_offset
+from meshmsg.spark_sink.sink_config import Output, load_sink, make_sink, metrics_address
+
+TOML = """
+[peer]
+name = "lake"
+connect = ["tcp://127.0.0.1:7000"]
+
+[sink]
+trigger = "500ms"
+retention = "7d,10GB"
+spark = { "spark.driver.memory" = "2g" }
+
+[[output]]
+out = "lake/quotes"
+topics = ["quotes.**"]
+partition_by = ["topic", "date"]
+payload = "bid DOUBLE, ask DOUBLE"
+
+[[output]]
+out = "lake/orders"
+format = "delta"
+topics = ["orders.**"]
+"""
+
+
+def test_toml_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sink.toml").write_text(TOML)
+    sink, outputs, peer = load_sink("sink.toml")
+    made = make_sink(sink, outputs)
+    assert peer is not None
+    assert peer.connect == ("tcp://127.0.0.1:7000",)
+    assert made.trigger == 0.5
+    assert made.patterns == ("quotes.**", "orders.**")
+    assert made.state == str(tmp_path / "lake/quotes.sink")
+    assert made.record().hold == ("sink-quotes", "sink-orders")
+    assert [one.format for one in made.outputs] == ["parquet", "delta"]
+    assert made.outputs[0].losses == str(tmp_path / "lake/quotes.losses")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"format": "parqet"}, "format: 'parqet' is not one of.*did you mean 'parquet'"),
+        ({"out": "s3://bucket/x"}, "not to s3"),
+        ({"topics": ("a..b",)}, "topic|pattern"),
+        ({"sql": "SELECT 1", "transform": "a:b"}, "transform: there is sql already"),
+        ({"transform": "a.b"}, "transform: 'a.b' is not a function"),
+        ({"max_events": 0}, "max_events: 0 is not"),
+        ({"payload": "variant", "format": "delta"}, "payload: variant is not written into delta"),
+        ({"partition_by": ("a", "a")}, "partition_by: a column stands twice"),
+        ({"name": "a/b"}, "name: 'a/b' cannot name"),
+    ],
+)
+def test_wrong_output_is_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Output(**{"out": "lake/quotes", **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"trigger": "soon"}, "trigger: 'soon' is not a time"),
+        ({"retention": "much"}, "retention"),
+        ({"fsync": "often"}, "fsync"),
+        ({"spark": {"driver.memory": "2g"}}, "spark: 'driver.memory' is not a setting"),
+        ({"metrics": "http"}, "metrics: 'http' is not a port"),
+        ({"master": ""}, "master"),
+    ],
+)
+def test_wrong_setting_is_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_sink(fields, [{"out": "lake/quotes"}])
+
+
+def test_outputs_have_their_own_names_and_folders() -> None:
+    with pytest.raises(ConfigError, match="name: 'quotes' stands twice"):
+        make_sink({}, [{"out": "a/quotes"}, {"out": "b/quotes"}])
+    with pytest.raises(ConfigError, match=r"out: .* stands twice"):
+        make_sink({}, [{"out": "a/quotes"}, {"out": "a/quotes", "name": "other"}])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[output]]\nout = 'a'\nformt = 'delta'", r"output\[0\].formt.*did you mean 'format'"),
+        ("[sink]\ntrigger = '1s'", r"write \[\[output\]\]"),
+        ("[sink]\nonce = true\n[[output]]\nout = 'a'", "sink.once: is not a key here"),
+        ("[[output]\n", "is not TOML"),
+        ("[[output]]\nout='a'\n[peer]\nnme='x'", r"\[peer\].*has no name"),
+    ],
+)
+def test_wrong_toml_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "sink.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_sink(path)
+
+
+def test_metrics_listen_on_loopback_unless_told() -> None:
+    assert metrics_address("9400") == ("127.0.0.1", 9400)
+    assert metrics_address("0.0.0.0:9400") == ("0.0.0.0", 9400)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topics", "a.**"], "--out: say where the table is to be"),
+        (["--out", "x"], "--connect: say where the publishers are"),
+        (["--out", "x", "--format", "csv"], "--format: 'csv' is not one of"),
+        (["--out", "x", "--spark", "a"], "--spark: 'a' is not KEY=VALUE"),
+        (["--out", "x", "--check"], "--out|not a table that meshmsg sink wrote"),
+        (["--config", "none.toml"], "none.toml: cannot be read"),
+    ],
+)
+def test_wrong_usage_ends_with_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, ["sink", *words])
+    assert found.exit_code == 2, found.output
+    import re
+
+    assert re.search(said, found.output), found.output
+
+
+# Positions -------------------------------------------------------------------------------------
+
+A, B = "a/x.**", "b/x.**"
+
+
+def test_new_ranges_are_what_the_table_lacks() -> None:
+    done = {f"{A}/5": 100}
+    assert new_ranges(done, {f"{A}/5": 150, f"{B}/7": 10}) == [
+        Range(A, 5, 100, 150),
+        Range(B, 7, 0, 10),
+    ]
+    assert new_ranges(done, {f"{A}/5": 100}) == []
+    assert new_ranges(done, {f"{A}/5": 40}) == []
+    # An older epoch that the table no longer names was read to its end.
+    assert new_ranges(done, {f"{A}/4": 70, f"{A}/5": 100}) == []
+    assert new_ranges(done, {f"{A}/5": 100, f"{A}/6": 3}) == [Range(A, 6, 0, 3)]
+
+
+def test_table_behind_its_checkpoint_is_seen() -> None:
+    assert is_behind({}, {f"{A}/5": 1})
+    assert is_behind({f"{A}/5": 99}, {f"{A}/5": 100})
+    assert not is_behind({f"{A}/5": 100, f"{A}/6": 1}, {f"{A}/5": 100})
+
+
+def test_batch_that_overlaps_the_table_is_seen() -> None:
+    assert overlaps({f"{A}/5": 50}, {f"{A}/5": 100})
+    assert overlaps(None, {f"{A}/5": 100})
+    assert not overlaps({f"{A}/5": 100}, {f"{A}/5": 100})
+    assert not overlaps({}, {})
+
+
+def test_offset_of_another_kind_of_query_is_refused(tmp_path: Path) -> None:
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    (offsets / "3").write_text('v1\n{}\n{"a/x.**/5": 7}')
+    assert read_offset(str(tmp_path), 3) == {f"{A}/5": 7}
+    assert read_offset(str(tmp_path), 4) is None
+    (offsets / "3").write_text("v1\n{}\n{}\n{}")
+    with pytest.raises(ConfigError, match="not of a query with one source"):
+        read_offset(str(tmp_path), 3)
+    (offsets / "3").write_text('v1\n{}\n{"topic": {"0": 12}}')
+    with pytest.raises(ConfigError, match="not a position"):
+        read_offset(str(tmp_path), 3)

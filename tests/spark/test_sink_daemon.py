@@ -1,0 +1,93 @@
+"""What the daemon keeps and shows, without Spark."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmsg import BindError, Peer, Record, Stream
+from meshmsg.recovery.log_cursors import Cursor, Cursors
+from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.spark_sink.sink_config import make_sink
+from meshmsg.spark_sink.sink_daemon import SinkDaemon
+from meshmsg.spark_sink.sink_metrics import MetricsServer
+from tests.spark.logs import EPOCH, STREAM, write_log
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_log_keeps_what_no_table_has_yet(tmp_path: Path) -> None:
+    """Also of a stream that nobody knew: its cursor is there before its log is."""
+    record = Record("a.**", retention="200KB", segment_bytes="64KiB", hold="sink-lake")
+    with (
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("rec", record=record, data_dir=tmp_path, connect=pub.address) as rec,
+    ):
+        pub.wait_for_subscribers("a.b", timeout=30)
+        for _ in range(10):
+            last = pub.publish_many("a.b", [bytes(1000)] * 100)
+        stream, epoch = last.stream, last.epoch
+        wait_until(lambda: [s["next"] for s in rec.stats()["recorder"]["streams"]] == [1000])
+        folder = LogFolder.of(str(tmp_path), stream)
+        log = rec._open_node().recorder.logs[stream]  # type: ignore[union-attr]
+        log.writer.retain()
+        assert folder.segments()[0].first == 0
+        cursors = Cursors(f"{folder.path}/cursors")
+        assert cursors.get("sink-lake", stream) == Cursor("sink-lake", stream, 0, 0, hold=True)
+        cursors.set(Cursor("sink-lake", stream, epoch, 500, hold=True))
+        log.writer.retain()
+        assert 0 < folder.segments()[0].first <= 500
+
+
+def daemon_of(tmp_path: Path) -> SinkDaemon:
+    write_log(tmp_path / "log", 100)
+    sink = {"source": str(tmp_path / "log"), "state": str(tmp_path / "state")}
+    return SinkDaemon(make_sink(sink, [{"out": str(tmp_path / "lake")}]))
+
+
+def test_cursor_follows_the_table_and_figures_say_how_far_it_is(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path)
+    daemon._hold_all()
+    cursors = Cursors(f"{LogFolder.of(str(tmp_path / 'log'), STREAM).path}/cursors")
+    assert cursors.held() == (0, 0)
+    assert daemon.figures()["outputs"][0]["lag_events"] == 100
+    said = {"output": "lake", "positions": {f"{STREAM}/{EPOCH}": 60}}
+    figures = dict.fromkeys(("events", "rows", "lost", "quarantined", "bytes"), 60)
+    times = {"write_ms": 5.0, "stage_ms": 4.0, "newest_time": time.time()}
+    daemon._take({"kind": "commit", **said, **figures, **times})
+    daemon._take({"kind": "took", "output": "lake", "ms": 9})
+    daemon._move_cursors()
+    assert cursors.held() == (EPOCH, 60)
+    found = daemon.figures()["outputs"][0]
+    assert (found["rows"], found["lag_events"], found["batch_ms"]) == (60, 40, 9)
+
+
+def test_prometheus_gets_the_figures(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path)
+    with MetricsServer("0", daemon.figures) as server:
+        address = f"http://127.0.0.1:{server.port}/metrics"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            text = answer.read().decode()
+        with pytest.raises(BindError), MetricsServer(str(server.port), daemon.figures):
+            pass
+    assert 'meshmsg_sink_lag_events{output="lake"} 100.0' in text
+    assert "meshmsg_sink_events_recorded_total 0.0" in text
+    assert 'meshmsg_sink_rows_total{output="lake"} 0.0' in text
+
+
+def test_what_a_page_says_of_metrics_is_so(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "sink.md").read_text(encoding="utf-8")
+    server = MetricsServer("0", daemon_of(tmp_path).figures)
+    names: list[Any] = [family.name for family in server.collect()]
+    for name in names:
+        assert f"`{name}`" in page or f"`{name}_total`" in page, name
