@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test lint format fuzz simulate bench clean
+.PHONY: help setup tools demo test lint format fuzz simulate sinkfuzz bench clean
 
 help: ## show this list
 	@sed -n -e 's/^\([a-z]*\):.*## \(.*\)/\1          \2/' \
@@ -49,6 +49,9 @@ simulate: setup ## try multicast and the durable log in random worlds (SEEDS=100
 	$(BIN)/python -m tests.recovery.simulation.durable.run \
 		--seeds $${SEEDS:-10000} --start $${START:-0}
 
+sinkfuzz: setup ## kill the sink daemon 20 times while a million events come (SINK_KILLS= SINK_SEED=)
+	$(BIN)/python -m pytest tests/spark/test_sink_kill.py -m slow --timeout 7200
+
 bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/multicast.py
@@ -56,6 +59,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/durable.py
 	$(BIN)/python benchmarks/spark.py
+	$(BIN)/python benchmarks/sink.py
 	$(BIN)/python benchmarks/statsd.py
 
 clean: ## remove .venv and everything built

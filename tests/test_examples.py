@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 FILES = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 LINES_MAX = 80
 #: Spark takes half a minute to start, and minutes on a machine with other work.
-TIMEOUTS_S = {"36_spark.py": 540}
+TIMEOUTS_S = {"36_spark.py": 540, "37_sink.py": 580}
 
 #: What a reader should see; an example that is not here has to print something.
 EXPECTED: dict[str, list[str]] = {
@@ -62,6 +62,12 @@ EXPECTED: dict[str, list[str]] = {
         "ACME 2000 100.43",
         "in the lake: 9001 rows, 9001 positions",
         "set aside: trades.eu 9000 msgpack: Expected `float",
+    ],
+    "37_sink.py": [
+        "10000 rows in ['quotes.eu', 'quotes.us']",
+        "the mean spread is 1.00",
+        "1 payload was set aside",
+        "ended with status 0",
     ],
     "44_moldudp64.py": ["is session", "20000 messages in order, 0 lost"],
     "40_webhooks_out.py": [
