@@ -72,7 +72,7 @@ SETTINGS = {
 }
 
 NEEDED = ("spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType")
-"""What tables rest on, also in a session that was made otherwise: days in UTC, whole microseconds."""
+"""What tables rest on, also in a session that was made otherwise: days in UTC, microseconds."""
 
 _OURS = re.compile(r"\b(ConfigError|OtherCheckpoint|TopicError|LossInRange|JavaMissing): ([^\n]*)")
 
