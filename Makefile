@@ -59,6 +59,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/durable.py
 	$(BIN)/python benchmarks/spark.py
+	$(BIN)/python benchmarks/sink.py
 	$(BIN)/python benchmarks/statsd.py
 	$(BIN)/python benchmarks/sink.py
 

@@ -47,7 +47,7 @@ log = logging.getLogger("meshmsg.spark_sink")
 POLL_S = 0.1
 #: A query that fails is started again so often without a batch between; then Java is, too.
 #: On a busy machine Spark gives a new Python worker ten seconds, whatever its settings say.
-RESTARTS_MAX = 5
+RESTARTS_MAX = 8
 RESTART_S = 0.5
 JAVA_END_S = 15.0
 OWNER = "meshmsg.json"
@@ -70,6 +70,9 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.cleaner.periodicGC.interval": "60min",
 }
+
+NEEDED = ("spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType")
+"""What tables rest on, also in a session that was made otherwise: days in UTC, microseconds."""
 
 _OURS = re.compile(r"\b(ConfigError|OtherCheckpoint|TopicError|LossInRange|JavaMissing): ([^\n]*)")
 
@@ -260,6 +263,8 @@ class Driver:
     def run_in(self, spark: SparkSession) -> None:
         """The same in a session that goes on; raises what cannot be mended."""
         self.spark = spark
+        for key in NEEDED:
+            spark.conf.set(key, SETTINGS[key])
         try:
             os.makedirs(self.config.log, exist_ok=True)
             for output in self.config.outputs:

@@ -63,6 +63,12 @@ EXPECTED: dict[str, list[str]] = {
         "in the lake: 9001 rows, 9001 positions",
         "set aside: trades.eu 9000 msgpack: Expected `float",
     ],
+    "37_sink.py": [
+        "10000 rows in ['quotes.eu', 'quotes.us']",
+        "the mean spread is 1.00",
+        "1 payload was set aside",
+        "ended with status 0",
+    ],
     "44_moldudp64.py": ["is session", "20000 messages in order, 0 lost"],
     "40_webhooks_out.py": [
         "verified: orders.eu {'id': 1} attempt 2",
