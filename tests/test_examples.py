@@ -94,12 +94,6 @@ EXPECTED: dict[str, list[str]] = {
     ],
     "50_discovery.py": ["by zeroconf: 187.2", "second found ['first', 'third']"],
     "51_presence.py": ["joined shop", "left shop", "joined cart", "lost cart"],
-    "37_sink.py": [
-        "10000 rows in ['quotes.eu', 'quotes.us']",
-        "the mean spread is 1.00",
-        "1 payload was set aside",
-        "ended with status 0",
-    ],
     "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
 }
 
