@@ -77,7 +77,7 @@ def test_reports_come_by_time_and_by_progress(source: PacketSource, line: Line) 
 def test_window_closes_when_too_much_is_held_behind_a_gap(source: PacketSource, line: Line) -> None:
     assert source.receiver is not None
     source.receiver.high = 500
-    source.receiver.held_bytes = source._held_bytes_max
+    source.receiver._held.bytes = source._held_bytes_max
     source.report(0.0, 2_000_000)
     assert line.reports[-1].window_bytes == 1_000_000
 
