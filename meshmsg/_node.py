@@ -151,7 +151,7 @@ class Node:
 
     def stop(self, timeout: float) -> None:
         """Say good-bye, end the thread, close the sockets."""
-        self._linger_s = min(LINGER_S, max(0.1, timeout))
+        self._linger_s = min(LINGER_S, max(0.5, timeout))
         self._stopping = True
         self.wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:

@@ -221,7 +221,8 @@ def test_watch_shows_who_comes_and_goes(start: Any) -> None:
         watch.wait_for_line('"change": ?"joined".*"name": ?"hub"')
         with Peer("guest", mesh=MESH, discovery="gossip", connect=hub.address):
             pass
-    watch.wait_for_line('"change": ?"left".*"name": ?"hub"')
+    # Its good-bye may be cut off on a busy machine: then it is found to be lost.
+    watch.wait_for_line('"change": ?"(left|lost)".*"name": ?"hub"')
     watch.interrupt()
     assert watch.end() == 130
 
