@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-START_S = 20.0
+START_S = 60.0
 ANSWER_S = 60.0
 
 
@@ -135,7 +135,7 @@ class RemotePeer:
         self.close()
 
 
-def wait_until(condition: Any, timeout: float = 10.0, what: str = "") -> None:
+def wait_until(condition: Any, timeout: float = 60.0, what: str = "") -> None:
     """Wait for a condition; fails with its last value."""
     deadline = time.monotonic() + timeout
     while True:

@@ -8,7 +8,6 @@ import inspect
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tomllib
@@ -29,6 +28,7 @@ from meshmsg import _frame_layout as layout
 from meshmsg import _subframe as subframes
 from meshmsg._config import config_from_tables
 from meshmsg._event import LOSS_REASONS
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -499,10 +499,3 @@ def test_session_in_the_command_page_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     clock = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
     assert clock.sub("TIME", done.stdout) == clock.sub("TIME", block_after(text, "output"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

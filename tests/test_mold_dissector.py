@@ -15,6 +15,7 @@ from meshmsg.transports.itch import encode_message
 from meshmsg.transports.mold_sockets import MoldListener, MoldSender
 from meshmsg.transports.moldudp64 import HEAD_BYTES, decode_packet
 from tests.captures import Capture, CaptureFailed, tshark
+from tests.ports import free_port
 from tests.tools import need
 
 FIELDS = ("moldudp64.session", "moldudp64.sequence", "moldudp64.count", "moldudp64.msglen")
@@ -26,13 +27,6 @@ ITCH = ("nasdaq-itch.message_type",)
 @pytest.fixture(autouse=True, scope="module")
 def _tools() -> None:
     need("tshark", "dumpcap")
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def day() -> list[bytes]:
@@ -50,7 +44,7 @@ def dissected(capture: bytes, ports: list[int], *more: str) -> list[dict[str, li
 
 def test_tshark_reads_a_whole_session_with_requests_as_we_do() -> None:
     messages = day()
-    ports = [free_port(), free_port()]
+    ports = [free_port(socket.SOCK_DGRAM), free_port(socket.SOCK_DGRAM)]
     lines = [f"239.255.7.{61 + n}:{port}" for n, port in enumerate(ports)]
     rng = random.Random(3)
     try:

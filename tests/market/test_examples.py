@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "market_data"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -61,13 +62,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if program.process.poll() is None:
             program.process.kill()
         program.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.timeout(300)

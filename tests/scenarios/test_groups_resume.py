@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
 import threading
@@ -22,17 +20,10 @@ from meshmsg.recovery.log_commit import Committer
 from meshmsg.recovery.log_cursors import Cursors
 from meshmsg.recovery.log_folder import LogFolder, find_logs
 from meshmsg.recovery.log_writer import LogWriter
+from tests.ports import free_port
 from tests.remote import wait_until as wait_for
 
 wait_until = partial(wait_for, timeout=60)  # on a machine that is busy
-
-
-def free_port() -> int:
-    """One that no connection takes by chance while nobody listens: not of the ephemeral ones."""
-    while True:
-        port = Random().randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def durable(**more: Any) -> Stream:
@@ -245,6 +236,8 @@ from meshmsg import Peer, Stream
 data_dir, address, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
 stream = Stream("jobs.**", durability="log", overflow="spill", segment_bytes="64KiB")
 with Peer("shop", bind=address, streams=[stream], data_dir=data_dir) as peer:
+    if first == 0:  # the group starts live, and nobody reads our output before it has something
+        peer.wait_for_subscribers("jobs.a", timeout=60)
     for n in range(first, 1 << 60):
         peer.publish("jobs.a", n, key=f"k{n % 7}" if n % 3 else None)
         sys.stdout.write(f"{n}\\n")
@@ -278,7 +271,7 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
     workers = [threading.Thread(target=work, args=(name,)) for name in ("anna", "bert")]
     for worker in workers:
         worker.start()
-    kills = 0
+    children: list[subprocess.Popen[bytes]] = []
     published = 0
     try:
         for life in range(4):
@@ -286,6 +279,7 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
                 [sys.executable, "-c", PUBLISHER, str(tmp_path), address, str(published)],
                 stdout=subprocess.PIPE,
             )
+            children.append(child)
             assert child.stdout is not None
             lines = [child.stdout.readline()]
             if life == 0:
@@ -295,7 +289,6 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
                 wait_until(lambda before=before: len(handled) > before)  # type: ignore[misc]
             lines += [child.stdout.readline() for _ in range(rng.randrange(300))]
             child.kill()
-            kills += 1
             lines += child.stdout.readlines()
             child.stdout.close()
             child.wait()
@@ -309,6 +302,9 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
             assert not group_of(peer)["lost"]
     finally:
         stopping.set()
+        for child in children:
+            with child:
+                child.kill()
         for worker in workers:
             worker.join(30)
     seen = Counter(handled)

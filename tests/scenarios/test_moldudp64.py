@@ -16,6 +16,7 @@ from meshmsg import BindError, ClosedError, ConfigError, Peer, Stream
 from meshmsg.moldudp import MeshToMold, MoldToMesh, epoch_of
 from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.transports.mold_sockets import MoldListener, MoldSender
+from tests.ports import free_port
 
 PATIENCE_S = 60.0
 MESSAGES = [f"message {n}".encode() for n in range(3000)]
@@ -24,14 +25,8 @@ MESSAGES = [f"message {n}".encode() for n in range(3000)]
 @pytest.fixture
 def lines() -> list[str]:
     """Two lines that nobody else uses."""
-    return [f"239.255.{random.randint(1, 254)}.{n}:{free_port()}" for n in (71, 72)]
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    ports = [free_port(socket.SOCK_DGRAM) for _ in range(2)]
+    return [f"239.255.{random.randint(1, 254)}.{n}:{port}" for n, port in enumerate(ports, 71)]
 
 
 def collect(listener: MoldListener) -> Iterator[MoldMessages | MoldLoss]:

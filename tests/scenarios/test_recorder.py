@@ -29,8 +29,8 @@ from meshmsg.recovery.log_cursors import Cursor
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.testing import lose_frames
+from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
-from tests.scenarios.test_restart_and_refusal import free_port
 
 PAD = b"x" * 200
 #: Keeps next to nothing, so that history has to come from elsewhere.

@@ -16,8 +16,8 @@ from meshmsg import Peer
 from meshmsg._replay_client import ReplayClient
 from meshmsg.recovery.log_folder import find_logs
 from meshmsg.recovery.log_verify import verify
+from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
-from tests.scenarios.test_restart_and_refusal import free_port
 
 ROUNDS = 8
 LOAD = """

@@ -13,8 +13,8 @@ from meshmsg import Event, LogError, Multicast, Peer, Stream, Subscription, Tuni
 from meshmsg._control import Subscribed
 from meshmsg._source import Said
 from meshmsg.recovery.log_reader import LogReader
+from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
-from tests.scenarios.test_restart_and_refusal import free_port
 
 TRANSPORTS = {"zmq": None, "multicast": Multicast("239.255.7.10:30921")}
 SMALL = {"buffer_bytes": "64KiB"}

@@ -13,8 +13,8 @@ from random import Random
 import pytest
 
 from meshmsg import Peer, Stream
+from tests.ports import free_port
 from tests.remote import wait_until
-from tests.scenarios.test_restart_and_refusal import free_port
 
 ROUNDS = 20
 #: Events that may come to a group again after a kill, on average: some thousands a second are

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 
 import pytest
@@ -11,12 +10,8 @@ import zmq
 import meshmsg
 from meshmsg import Peer, PeerRefused, Stream
 from meshmsg import _control as control
+from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_killed_publisher_is_found_again_and_its_new_epoch_is_complete() -> None:

@@ -26,6 +26,7 @@ from standardwebhooks import Webhook
 
 from meshmsg import BindError, ConfigError, LogFull, Peer, Stream, Subscription
 from meshmsg.webhooks import Webhooks, WebhookServer
+from tests.ports import free_port
 from tests.remote import wait_until
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" * 2
@@ -324,9 +325,3 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
             WebhookServer(peer, f"127.0.0.1:{server.address[1]}", topic="hooks.a", scheme="none"),
         ):
             pass
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg.webhooks import WebhookRegistry
+from tests.ports import free_port
 from tests.remote import wait_until
 
 EVENTS = 90
@@ -32,12 +32,6 @@ def lines(path: Path) -> list[list[str]]:
     """Id and data of each message taken; a line torn by a kill is left out."""
     text = path.read_text() if path.exists() else ""
     return [line.split() for line in text.splitlines() if len(line.split()) == 2]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.timeout(600)

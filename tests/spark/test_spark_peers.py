@@ -39,8 +39,10 @@ def test_a_peer_that_goes_away_holds_its_place_and_comes_back(spark: Any, tmp_pa
             peer.close()
 
             def is_reported() -> bool:
-                latest = (running.lastProgress or {"sources": [{}]})["sources"][0]["latestOffset"]
-                return address in json.loads(latest or "{}").get("!unreachable", {})
+                (source,) = (running.lastProgress or {}).get("sources") or [{}]
+                return address in json.loads(source.get("latestOffset") or "{}").get(
+                    "!unreachable", {}
+                )
 
             wait_for(is_reported, running)
             with Peer("shop", streams=[ORDERS], data_dir=str(data), bind=address) as again:

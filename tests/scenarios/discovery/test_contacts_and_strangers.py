@@ -13,16 +13,10 @@ import zmq
 from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning, _scout
 from meshmsg import _control as c
 from meshmsg._config import config_from_tables
+from tests.ports import free_port
 from tests.remote import wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def names(peer: Peer) -> list[str]:

@@ -12,9 +12,9 @@ import pytest
 
 from meshmsg import AsyncPeer, Feed, Multicast, Peer, Stream, testing
 from tests import numbered
+from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.multicast.conftest import new_group
-from tests.scenarios.test_restart_and_refusal import free_port
 
 
 def both_kinds() -> pytest.MarkDecorator:
