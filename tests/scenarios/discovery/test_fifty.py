@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -48,12 +49,15 @@ for watch in watches:
 
 @pytest.fixture
 def load() -> Iterator[None]:
-    """More busy processes than the machine has cores."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-    yield
-    for process in busy:
-        process.kill()
-        process.wait()
+    """As many busy processes as the machine has cores, besides all the peers."""
+    command = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(command) for _ in range(os.cpu_count() or 2)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def known(process: RemotePeer) -> list[int]:
