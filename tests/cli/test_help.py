@@ -30,6 +30,10 @@ def test_help_names_every_verb_and_the_way_in(run: Any) -> None:
     assert "MESHMSG_CONNECT" in result.stdout
 
 
+def test_words_in_brackets_are_shown(run: Any) -> None:
+    assert "meshmsg[spark]" in run("sink", "--help").stdout
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_has_examples_on_lines_of_their_own(run: Any, verb: str) -> None:
     result = run(verb, "--help")
