@@ -16,7 +16,7 @@ from typing import Any
 
 from meshmsg._control import stream_wire_id
 from meshmsg._errors import ClosedError, LogError, LogFull, LogLocked
-from meshmsg._log_words import FsyncWord
+from meshmsg._log_words import FsyncWord, Retention
 from meshmsg.recovery.log_appender import Appender, LogSettings, failure
 from meshmsg.recovery.log_commit import Committer
 from meshmsg.recovery.log_cursors import Cursors
@@ -77,6 +77,7 @@ class LogWriter:
         self._lock_file: File | None = None
         self._journal = Journal()
         self._journal_lock = threading.Lock()
+        self._retain_lock = threading.Lock()
         self._appender: Appender | None = None
         self._ended: tuple[int, int] | None = None  # an epoch that the journal has yet to close
         self._rolled = False
@@ -333,6 +334,10 @@ class LogWriter:
         retention = self.settings.retention
         if retention.age_s is None and retention.bytes_max is None:
             return []
+        with self._retain_lock:  # one at a time, or an older look would put the floor back
+            return self._retain(retention, now_ns)
+
+    def _retain(self, retention: Retention, now_ns: int | None) -> list[SegmentName]:
         path = self.folder.path
         self._save_holds()
         try:

@@ -31,7 +31,7 @@ _numbers = itertools.count()
 
 def _call(command: Sequence[str], text: str | None = None) -> str:
     done = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=30, check=False
+        command, input=text, capture_output=True, text=True, timeout=100, check=False
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
