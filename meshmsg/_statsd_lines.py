@@ -7,7 +7,6 @@ is found once for all values of the run.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,8 +29,13 @@ NAME_BYTES_MAX = 200
 TAGS_BYTES_MAX = 4_096
 #: Of a set's value; numbers are shorter anyway.
 VALUE_BYTES_MAX = 1_024
+#: Larger values are no measurements, and a few of them would add up to infinity.
+NUMBER_MAX = 1e100
+RATE_MIN = 1e-9
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _DIGITS = b"0123456789+-.eE"
+# DogStatsD: container, time, where it comes from, and how closely that is to be told.
+_NOT_KEPT = (b"c:", b"T", b"e:", b"card:")
 # What a level of a topic may not have; Graphite's own servers put the same in their place.
 _NOT_IN_TOPICS = re.compile(r"[\s*\x00-\x1f\x7f-\x9f]+")
 
@@ -86,9 +90,9 @@ def understand(name: bytes, rest: bytes) -> Meaning | None:
             rate = float(field[1:])
         elif field[:1] == b"#":
             tags = field[1:]
-        elif field[:2] != b"c:" and field[:1] != b"T":  # DogStatsD: the container, the time
+        elif not field.startswith(_NOT_KEPT):
             return None
-    if not 0 < rate <= 1 or len(tags) > TAGS_BYTES_MAX:
+    if not RATE_MIN <= rate <= 1 or len(tags) > TAGS_BYTES_MAX:
         return None
     try:
         return Meaning(name.decode(), KINDS[kind], rate, _tags(tags.decode()))
@@ -106,15 +110,15 @@ def numbers(values: list[bytes]) -> tuple[list[float], int]:
     if not b"".join(values).translate(None, _DIGITS):
         try:
             found = list(map(float, values))
-        except ValueError:
+        except ValueError:  # not all of them: those that are none are found one by one
             pass
         else:
-            if math.isfinite(sum(found)):
+            if min(found, default=0.0) >= -NUMBER_MAX and max(found, default=0.0) <= NUMBER_MAX:
                 return found, 0
     found, bad = [], 0
     for value in values:
         parts = value.split(b":")
-        if all(_NUMBER.fullmatch(part) and math.isfinite(float(part)) for part in parts):
+        if all(_NUMBER.fullmatch(part) and abs(float(part)) <= NUMBER_MAX for part in parts):
             found += map(float, parts)
         else:
             bad += 1

@@ -8,7 +8,6 @@ One `Book` is one connection and belongs to one thread.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -16,57 +15,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from meshmsg._errors import ConfigError, LogError
 from meshmsg._event import Loss
 from meshmsg._topics import TopicFilter
+from meshmsg._webhook_queue import EVENT, Keys, Line, Queue
+from meshmsg._webhook_tables import DEAD, DELIVERED, FILE, WAITING, open_tables
 from meshmsg._webhook_tallies import Tallies, ledger_of
-from meshmsg._webhook_types import STATES, Delivery, Endpoint, Stored
+from meshmsg._webhook_types import STATES, Delivery, Endpoint, Stored, key_of
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.recovery.webhook_retry import Verdict
 
-FILE = "webhooks.db"
-WAITING, DELIVERED, DEAD = range(3)
-BUSY_S = 30.0
 ENDPOINTS_MAX = 100_000
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS endpoints (name TEXT PRIMARY KEY, settings TEXT, good REAL);
-CREATE TABLE IF NOT EXISTS events (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, stream TEXT, epoch INTEGER, seq INTEGER, topic TEXT,
-    time_ns INTEGER, content BLOB);
-CREATE TABLE IF NOT EXISTS deliveries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, endpoint TEXT, event INTEGER, state INTEGER DEFAULT 0,
-    attempts INTEGER DEFAULT 0, due REAL, lead INTEGER, began REAL, status INTEGER,
-    error TEXT DEFAULT '', updated REAL, by_hand INTEGER DEFAULT 0);
-CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (endpoint, state, due, id);
-CREATE INDEX IF NOT EXISTS deliveries_order ON deliveries (endpoint, state, id);
-CREATE INDEX IF NOT EXISTS deliveries_lead ON deliveries (lead) WHERE lead IS NOT NULL;
-CREATE INDEX IF NOT EXISTS deliveries_event ON deliveries (event);
-CREATE INDEX IF NOT EXISTS deliveries_updated ON deliveries (state, updated);
-CREATE TABLE IF NOT EXISTS sources (
-    stream TEXT, epoch INTEGER, next INTEGER, PRIMARY KEY (stream, epoch));
-CREATE TABLE IF NOT EXISTS tallies (
-    endpoint TEXT, stream TEXT, epoch INTEGER, first INTEGER, filtered INTEGER DEFAULT 0,
-    delivered INTEGER DEFAULT 0, dead INTEGER DEFAULT 0, lost INTEGER DEFAULT 0,
-    PRIMARY KEY (endpoint, stream, epoch));
-CREATE TABLE IF NOT EXISTS changes (id INTEGER PRIMARY KEY, number INTEGER);
-INSERT OR IGNORE INTO changes VALUES (1, 0);
-"""
-_EVENT = "e.stream, e.epoch, e.seq, e.topic, e.time_ns, e.content"
-
-
-class Line(NamedTuple):
-    """A delivery to be made."""
-
-    id: int
-    attempts: int
-    lead: int | None
-    by_hand: int
-    event: Stored
 
 
 class Book:
@@ -74,18 +37,9 @@ class Book:
 
     def __init__(self, data_dir: str | Path, *, durable: bool = True) -> None:
         self.path = Path(data_dir) / FILE
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():  # it holds secrets
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = sqlite3.connect(
-                self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
-            raise LogError(str(self.path), f"the book of webhooks: {error}") from None
+        self._db = open_tables(self.path, durable=durable)
+        self._queue = Queue(self._db, self.change)
+        self._keys = Keys(self._db)
         self._filters: dict[str, TopicFilter] = {}
         self._changing = threading.RLock()
 
@@ -138,7 +92,9 @@ class Book:
             if not known:
                 if db.execute("SELECT COUNT(*) FROM endpoints").fetchone()[0] >= ENDPOINTS_MAX:
                     raise ConfigError("name", f"there are {ENDPOINTS_MAX:,} webhooks already")
-                db.execute("INSERT INTO endpoints VALUES (?, ?, NULL)", (endpoint.name, text))
+                db.execute(
+                    "INSERT INTO endpoints (name, settings) VALUES (?, ?)", (endpoint.name, text)
+                )
             else:
                 db.execute("UPDATE endpoints SET settings=? WHERE name=?", (text, endpoint.name))
             db.execute("UPDATE changes SET number = number + 1")
@@ -183,11 +139,14 @@ class Book:
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     item,
                 )
-                db.executemany(
-                    "INSERT INTO deliveries (endpoint, event, due, updated) VALUES (?, ?, ?, ?)",
-                    [(one.name, row.lastrowid, now, now) for one in wanted],
-                )
-                changed.update(one.name for one in wanted)
+                for one in wanted:
+                    key = key_of(item) if one.order == "key" else None
+                    db.execute(
+                        "INSERT INTO deliveries (endpoint, event, due, updated, key) "
+                        "VALUES (?, ?, ?, ?, ?)",
+                        (one.name, row.lastrowid, self._keys.due(one.name, key, now), now, key),
+                    )
+                    changed.add(one.name)
             tallies.write()
         return changed, again
 
@@ -206,62 +165,11 @@ class Book:
         self, endpoint: Endpoint, requests: int, skip: set[int], *, now: float
     ) -> tuple[list[list[Line]], float | None]:
         """What to send now, a list for each request; and when to look again if nothing is due."""
-        parcels: list[list[Line]] = []
-        skip = set(skip)
-        for _ in range(requests):
-            lines = self._parcel(endpoint, skip, now)
-            if not lines:
-                break
-            parcels.append(lines)
-            skip.update(line.id for line in lines)
-        if parcels:
-            return parcels, None
-        order = "id" if endpoint.order == "all" else "due"
-        rows = self._db.execute(
-            f"SELECT due, id FROM deliveries WHERE endpoint=? AND state=0 ORDER BY {order} LIMIT ?",
-            (endpoint.name, 1 + len(skip)),
-        )
-        return [], next((float(due) for due, one in rows if one not in skip), None)
-
-    def _parcel(self, endpoint: Endpoint, skip: set[int], now: float) -> list[Line]:
-        ordered = endpoint.order == "all"
-        found = self._lines(
-            "d.endpoint=? AND d.state=0" + ("" if ordered else " AND d.due<=?"),
-            "d.id" if ordered else "d.due, d.id",
-            (endpoint.name,) if ordered else (endpoint.name, now),
-            endpoint.batch + len(skip),
-        )
-        if ordered and (not found or self._not_yet(found[0].id, now)):
-            return []
-        lines = [line for line in found if line.id not in skip]
-        if not lines or endpoint.batch == 1:
-            return lines[:1]
-        lead = lines[0].lead
-        if lead is not None:  # it was sent in this company, under this id, and stays in it
-            return self._lines("d.lead=? AND d.state=0", "d.id", (lead,), -1)
-        # A failed batch behind the head stays apart; so does what is sent again by hand.
-        fresh = [line for line in lines if line.lead is None][: endpoint.batch]
-        with self.change() as db:
-            db.executemany(
-                "UPDATE deliveries SET lead=? WHERE id=?", [(fresh[0].id, x.id) for x in fresh]
-            )
-        return [line._replace(lead=fresh[0].id) for line in fresh]
-
-    def _not_yet(self, delivery: int, now: float) -> bool:
-        row = self._db.execute("SELECT due FROM deliveries WHERE id=?", (delivery,)).fetchone()
-        return row is None or float(row[0]) > now
-
-    def _lines(self, where: str, order: str, values: tuple[Any, ...], most: int) -> list[Line]:
-        rows = self._db.execute(
-            f"SELECT d.id, d.attempts, d.lead, d.by_hand, {_EVENT} FROM deliveries d "
-            f"JOIN events e ON e.id = d.event WHERE {where} ORDER BY {order} LIMIT ?",
-            (*values, most),
-        )
-        return [Line(row[0], row[1], row[2], row[3], Stored(*row[4:])) for row in rows]
+        return self._queue.due(endpoint, requests, skip, now=now)
 
     def waiting_lines(self, name: str, most: int) -> list[Line]:
         """The oldest that an endpoint has waiting."""
-        return self._lines("d.endpoint=? AND d.state=0", "d.id", (name,), most)
+        return self._queue.lines("d.endpoint=? AND d.state=0", "d.id", (name,), most)
 
     def record(
         self,
@@ -289,22 +197,31 @@ class Book:
         counted: Counter[tuple[str, int]] = Counter()
         for line in lines:
             done = db.execute(
-                "UPDATE deliveries SET state=?, attempts=?, due=?, status=?, error=?, updated=?, "
-                "began=COALESCE(began, ?) WHERE id=? AND state=0",
-                (state, verdict.attempts, verdict.due or now, status, verdict.reason, now, now,
+                "UPDATE deliveries SET state=?, attempts=?, status=?, error=?, updated=?, "
+                "due=CASE WHEN due IS NOT NULL THEN ? END, began=COALESCE(began, ?) "
+                "WHERE id=? AND state=0",
+                (state, verdict.attempts, status, verdict.reason, now, verdict.due or now, now,
                  line.id),
             )  # fmt: skip
             if done.rowcount and not line.by_hand:
                 counted[line.event.stream, line.event.epoch] += 1
         if state == DELIVERED:
             db.execute("UPDATE endpoints SET good=? WHERE name=?", (now, name))
+        if verdict.hold_until:
+            db.execute("UPDATE endpoints SET hold=? WHERE name=?", (verdict.hold_until, name))
         if state != WAITING:
+            keys = dict.fromkeys(line.key for line in lines if line.key is not None)
+            self._keys.hand_on(name, keys, now)
             column = "delivered" if state == DELIVERED else "dead"
             db.executemany(
                 f"UPDATE tallies SET {column} = {column} + ? "
                 "WHERE endpoint=? AND stream=? AND epoch=?",
                 [(count, name, *source) for source, count in counted.items()],
             )
+
+    def holds(self) -> dict[str, float]:
+        """Until when endpoints have asked for peace."""
+        return dict(self._db.execute("SELECT name, hold FROM endpoints WHERE hold IS NOT NULL"))
 
     def failing_since(self, name: str, line: Line) -> bool:
         """Whether nothing succeeded at an endpoint since this delivery was first tried."""
@@ -328,7 +245,7 @@ class Book:
             values.append(STATES.index(state))  # type: ignore[arg-type]
         rows = self._db.execute(
             f"SELECT d.id, d.endpoint, d.state, d.attempts, d.due, d.status, d.error, d.updated, "
-            f"{_EVENT} FROM deliveries d JOIN events e ON e.id = d.event WHERE {where} "
+            f"{EVENT} FROM deliveries d JOIN events e ON e.id = d.event WHERE {where} "
             "ORDER BY d.id DESC LIMIT ?",
             (*values, limit),
         )
@@ -336,6 +253,7 @@ class Book:
 
     def resend(self, ids: Sequence[int], *, now: float) -> int:
         """Send these once more, under the same message ids; raises `ConfigError`."""
+        disabled = {one.name for one in self.endpoints() if one.state != "active"}
         with self.change() as db:
             for one in ids:
                 row = db.execute(
@@ -343,8 +261,13 @@ class Book:
                 ).fetchone()
                 if row is None:
                     raise ConfigError("id", f"there is no delivery {one}")
+                if row[0] in disabled:
+                    raise ConfigError("id", f"webhook {row[0]!r} is disabled: enable it first")
                 if row[2] == WAITING:
-                    db.execute("UPDATE deliveries SET due=? WHERE id=?", (now, one))
+                    # One that is behind another of its key stays there.
+                    db.execute(
+                        "UPDATE deliveries SET due=? WHERE id=? AND due IS NOT NULL", (now, one)
+                    )
                     continue
                 db.execute(
                     "INSERT INTO deliveries (endpoint, event, due, updated, by_hand) "

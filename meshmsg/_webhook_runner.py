@@ -8,8 +8,8 @@ due is looked up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
-import heapq
 import logging
 import os
 import resource
@@ -24,12 +24,13 @@ from typing import IO, Any, NamedTuple
 
 from meshmsg._errors import ConfigError, LogError
 from meshmsg._peer import Peer, __version__
-from meshmsg._webhook_book import Book, Line, wall
+from meshmsg._webhook_book import Book, wall
+from meshmsg._webhook_queue import Line
 from meshmsg._webhook_taker import Taker
 from meshmsg._webhook_types import Endpoint, batch_id, body_of
 from meshmsg._webhook_undertaker import Undertaker
 from meshmsg._webhook_urls import Allowed
-from meshmsg.recovery.webhook_retry import Answer, Lane, Verdict, judge
+from meshmsg.recovery.webhook_retry import Alarms, Answer, Lane, Verdict, judge
 from meshmsg.transports.webhook_out import WebhookClient
 from meshmsg.transports.webhook_signing import sign
 
@@ -80,7 +81,7 @@ class Runner:
         self._wake: asyncio.Event | None = None
         self._ready: set[str] = set()
         self._outcomes: list[Outcome] = []
-        self._timers: list[tuple[float, str]] = []
+        self._alarms = Alarms()
         self._tasks: set[asyncio.Task[None]] = set()
         # Of the book's thread:
         self._book: Book | None = None
@@ -90,10 +91,17 @@ class Runner:
         self._upkeep = 0.0
 
     def start(self) -> None:
-        """Begin; raises `ConfigError` if another process delivers from the same folder."""
+        """Begin; raises `ConfigError` if another process delivers from the folder, `LogError`."""
         self._lock = _locked(Path(self._data_dir) / "webhooks.lock")
-        parts = self._peer, self._data_dir, self._stopping, self.look, self.counters
+        try:
+            taken = Book(self._data_dir)
+            self._book = Book(self._data_dir, durable=False)
+        except BaseException:
+            self._lock.close()
+            raise
+        parts = self._peer, taken, self._stopping, self.look, self.counters
         taker = Taker(*parts, hold=self._hold)
+        self._undertaker = Undertaker(self._peer, self._book, self.counters)
         for target, name in ((taker.run, "take"), (self._post, "post")):
             thread = threading.Thread(target=target, name=f"meshmsg-webhooks-{name}", daemon=True)
             self._threads.append(thread)
@@ -109,14 +117,17 @@ class Runner:
         if self._lock is not None:
             self._lock.close()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still takes and posts."""
+        return all(thread.is_alive() for thread in self._threads)
+
     def look(self, names: set[str] | None = None) -> None:
         """Some endpoints, or any, may have something to send.  From any thread."""
         loop = self._loop
         if loop is not None:
-            try:
+            with contextlib.suppress(RuntimeError):  # it has just ended, and says so itself
                 loop.call_soon_threadsafe(self._nudge, names or set())
-            except RuntimeError:  # it has just ended
-                pass
 
     def _nudge(self, names: set[str]) -> None:
         self._ready |= names
@@ -140,7 +151,6 @@ class Runner:
         client = WebhookClient(_requests_max())
         with ThreadPoolExecutor(1, thread_name_prefix="meshmsg-webhooks-book") as books:
             try:
-                await self._loop.run_in_executor(books, self._open_book)
                 self._started.set()
                 while not self._stopping.is_set():
                     try:
@@ -164,8 +174,7 @@ class Runner:
         assert self._wake is not None
         self._wake.clear()
         now = wall()
-        while self._timers and self._timers[0][0] <= now:
-            self._ready.add(heapq.heappop(self._timers)[1])
+        self._ready |= self._alarms.due(now=now)
         outcomes, self._outcomes = self._outcomes, []
         names = {self._ready.pop() for _ in range(min(TURN_MAX, len(self._ready)))}
         on_the_way = len(self._tasks)
@@ -177,18 +186,13 @@ class Runner:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for timer in timers:
-            heapq.heappush(self._timers, timer)
+            self._alarms.ring(*timer)
         self._ready |= more
         if self._ready or self._outcomes:
             await asyncio.sleep(0)
             return
-        wait_s = IDLE_S
-        if self._timers:
-            wait_s = max(0.0, min(wait_s, self._timers[0][0] - wall()))
-        try:
-            await asyncio.wait_for(self._wake.wait(), wait_s)
-        except TimeoutError:
-            pass
+        with contextlib.suppress(TimeoutError):  # then it looks by itself
+            await asyncio.wait_for(self._wake.wait(), self._alarms.wait_s(IDLE_S, now=wall()))
 
     async def _send(self, client: WebhookClient, job: Job) -> None:
         endpoint, lines = job
@@ -231,10 +235,6 @@ class Runner:
 
     # The book's thread -----------------------------------------------------------------------
 
-    def _open_book(self) -> None:
-        self._book = Book(self._data_dir, durable=False)
-        self._undertaker = Undertaker(self._peer, self._book, self.counters)
-
     def _close_book(self) -> None:
         if self._book is not None:
             self._book.close()
@@ -268,11 +268,15 @@ class Runner:
             return set()
         self._version = version
         self._endpoints = {one.name: one for one in self._book.endpoints()}
+        holds = self._book.holds()
         for name in [name for name in self._lanes if name not in self._endpoints]:
             if not self._lanes[name].in_flight:
                 del self._lanes[name]
         for name, one in self._endpoints.items():
-            lane = self._lanes.setdefault(name, Lane(one.order, one.concurrency))
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = Lane(one.order, one.concurrency)
+                lane.hold_until = holds.get(name, 0.0)  # asked of the process before this one
             lane.order, lane.concurrency = one.order, one.concurrency
         return set(self._endpoints)
 
@@ -327,6 +331,7 @@ class Runner:
             judged.append((endpoint.name, lines, verdict, answer.status))
         if not judged:
             return
+        judged = self._undertaker.make_safe(judged)
         while True:
             try:
                 self._book.record(judged, now=now)

@@ -14,17 +14,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from meshmsg._edge import Closing
 from meshmsg._errors import (
     ClosedError,
     ConfigError,
     EventTooLarge,
     LogError,
     MeshError,
+    PayloadError,
     TopicError,
 )
 from meshmsg._event import Loss
@@ -57,7 +58,7 @@ PUBLISHERS = 16
 _decode = msgspec.json.Decoder().decode
 
 
-class WebhookServer:
+class WebhookServer(Closing):
     """Takes posted webhooks as events of a topic, each once.
 
     `secrets` are those that posts may be signed with; `scheme` is `standard` (Standard Webhooks),
@@ -149,14 +150,6 @@ class WebhookServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that it listens at."""
@@ -170,6 +163,11 @@ class WebhookServer:
         host, port = self.address
         shown = f"[{host}]" if ":" in host else host
         return f"http{'s' if self._tls else ''}://{shown}:{port}{self._path}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it listens."""
+        return self._inlet is not None and self._inlet.alive
 
     def stats(self) -> dict[str, int]:
         """Counters since the start."""
@@ -270,13 +268,17 @@ class WebhookServer:
                 more[ID_HEADER] = claim.id
             if claim.time is not None:
                 more["webhook.timestamp"] = claim.time
-            self._peer.publish(topic, data, headers=more, timeout=PUBLISH_TIMEOUT_S)
-            self.counters["taken"] += 1
+            options: dict[str, Any] = {"headers": more, "timeout": PUBLISH_TIMEOUT_S}
+            try:
+                self._peer.publish(topic, data, **options)
+            except PayloadError:  # JSON that no payload can be, such as numbers of 30 digits
+                self._peer.publish(topic, body, **options)
             if claim.id:
                 self._unsafe.add(claim.id)
                 self._memory.add(claim.id)
         self._peer._open_node().publisher.durable.flush(PUBLISH_TIMEOUT_S)
         self._unsafe.discard(claim.id)
+        self.counters["taken"] += 1  # and not before: each request counts in one way
 
 
 COUNTERS = (

@@ -35,7 +35,7 @@ class Taker:
     def __init__(
         self,
         peer: Peer,
-        data_dir: str,
+        book: Book,
         stopping: threading.Event,
         look: Callable[[set[str]], None],
         counters: Counter[str],
@@ -43,7 +43,7 @@ class Taker:
         hold: bool,
     ) -> None:
         self._peer = peer
-        self._data_dir = data_dir
+        self._book = book
         self._stopping = stopping
         self._look = look
         self.counters = counters
@@ -51,12 +51,14 @@ class Taker:
 
     def run(self) -> None:
         """Until it is told to stop."""
-        book = Book(self._data_dir)
+        book = self._book
         try:
             while not self._stopping.is_set():
                 try:
                     self._take_some(book)
                 except ClosedError:
+                    if not self._stopping.is_set():
+                        log.warning("the peer was closed before its webhooks: no more are taken")
                     return
                 except (MeshError, sqlite3.Error) as error:
                     # No space, say.  The mesh keeps what is not in the book, and gives it again.

@@ -17,7 +17,7 @@ from meshmsg._topics import check_pattern
 from meshmsg._values import one_of, parse_time, several
 from meshmsg.recovery.webhook_retry import SCHEDULE_S
 
-ORDER_WORDS = ("none", "all")
+ORDER_WORDS = ("none", "key", "all")
 STATES = ("waiting", "delivered", "dead")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SECRET_PREFIX = "whsec_"
@@ -120,6 +120,11 @@ def unpack(content: bytes) -> tuple[str | None, dict[str, Any], Any]:
     """Key, headers and data."""
     key, headers, data = msgspec.msgpack.decode(content)
     return key, headers, data
+
+
+def key_of(event: Stored) -> str | None:
+    """The key that the event was published with."""
+    return unpack(event.content)[0]
 
 
 def body_of(events: Sequence[Stored], batch: bool) -> bytes:

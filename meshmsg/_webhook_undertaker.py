@@ -10,12 +10,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from meshmsg._errors import ConfigError, MeshError
+from meshmsg._errors import ConfigError, EventTooLarge, MeshError
 from meshmsg._peer import Peer
-from meshmsg._webhook_book import Book, Line, wall
+from meshmsg._webhook_book import Book, wall
+from meshmsg._webhook_queue import Line
 from meshmsg._webhook_types import Endpoint, unpack
 from meshmsg.recovery.webhook_retry import Lane, Verdict
 
@@ -25,9 +27,13 @@ PREFIX = "dead.webhook"
 PUBLISH_TIMEOUT_S = 2.0
 #: A dead letter that cannot be published now is tried again after this.
 AGAIN_S = 30.0
-#: Buried of one endpoint at a time, so that the others wait no longer than that takes.
+#: Buried at a time, so that endpoints that live wait no longer than that takes.
 BURY_MAX = 500
 FORGET_EVERY_S = 600.0
+
+
+#: Endpoint, its deliveries, what became of them, the status.
+Outcome = tuple[str, list[Line], Verdict, int | None]
 
 
 class Undertaker:
@@ -38,18 +44,41 @@ class Undertaker:
         self._book = book
         self._counters = counters
         self._forgot = 0.0
+        self._blocked_until = 0.0
 
     def bury(self, endpoint: Endpoint, lines: list[Line], verdict: Verdict) -> Verdict:
         """Publish deliveries as dead letters; the verdict that then holds."""
+        if time.monotonic() < self._blocked_until:
+            return _later(lines, verdict)
         try:
             for line in lines:
                 self._publish(endpoint, line, verdict)
         except MeshError as error:
-            self._counters["dead_unpublished"] += 1
-            log.error("a dead letter of webhook %s waits: %s", endpoint.name, error)
-            later = wall() + AGAIN_S
-            return Verdict("retry", lines[0].attempts, later, 0.0, verdict.reason)
+            return self._unpublished(lines, verdict, error)
         return verdict
+
+    def make_safe(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Dead letters are on the disk before the book says that their deliveries are dead."""
+        found = list(outcomes)
+        if all(verdict.word in ("delivered", "retry") for _, _, verdict, _ in found):
+            return found
+        try:
+            self._peer._open_node().publisher.durable.flush(PUBLISH_TIMEOUT_S)
+            return found
+        except MeshError as error:
+            return [
+                (name, lines, verdict, status)
+                if verdict.word in ("delivered", "retry")
+                else (name, lines, self._unpublished(lines, verdict, error), status)
+                for name, lines, verdict, status in found
+            ]
+
+    def _unpublished(self, lines: list[Line], verdict: Verdict, error: MeshError) -> Verdict:
+        self._counters["dead_unpublished"] += 1
+        log.error("a dead letter of a webhook waits: %s", error)
+        # Where one had to wait in vain the next would too, and all endpoints with it.
+        self._blocked_until = time.monotonic() + AGAIN_S / 2
+        return _later(lines, verdict)
 
     def _publish(self, endpoint: Endpoint, line: Line, verdict: Verdict) -> None:
         event = line.event
@@ -67,9 +96,12 @@ class Undertaker:
             "dead.error": verdict.reason,
         }
         topic = f"{PREFIX}.{endpoint.name}"
-        self._peer.publish(
-            topic, data, key=key, headers={**headers, **history}, timeout=PUBLISH_TIMEOUT_S
-        )
+        options: dict[str, Any] = {"key": key, "timeout": PUBLISH_TIMEOUT_S}
+        try:
+            self._peer.publish(topic, data, headers={**headers, **history}, **options)
+        except EventTooLarge:  # with its history, or for this stream: it stays in the other's log
+            history["dead.data"] = "too large"
+            self._peer.publish(topic, None, headers=history, **options)
 
     def consider(self, endpoint: Endpoint, line: Line, verdict: Verdict) -> None:
         """Disable an endpoint that is gone, or where nothing succeeded for a whole schedule."""
@@ -99,6 +131,7 @@ class Undertaker:
         """
         waiting = self._book.waiting()
         more = False
+        left = BURY_MAX
         for endpoint in endpoints:
             have = waiting.get(endpoint.name, 0)
             busy = lanes[endpoint.name].in_flight if endpoint.name in lanes else set()
@@ -106,26 +139,39 @@ class Undertaker:
                 excess, word, reason = have, "disabled", endpoint.reason
             else:
                 excess, word, reason = have - endpoint.backlog_max, "overflow", "too many wait"
-            if excess > 0 and self._clear(endpoint, min(excess, BURY_MAX), busy, word, reason):
-                more |= excess > BURY_MAX
+            if excess <= 0:
+                continue
+            if not left:
+                more = True
+                break
+            buried = self._clear(endpoint, min(excess, left), busy, word, reason)
+            more |= buried > 0 and excess > left
+            left = max(0, left - buried)
         if time.monotonic() >= self._forgot:
             self._forgot = time.monotonic() + FORGET_EVERY_S
             self._book.forget(forget_before)
         return more
 
-    def _clear(self, endpoint: Endpoint, most: int, busy: set[int], word: str, reason: str) -> bool:
+    def _clear(self, endpoint: Endpoint, most: int, busy: set[int], word: str, reason: str) -> int:
         """Bury the oldest that wait; what is on the way at this moment may still succeed."""
-        now = wall()
-        outcomes: list[tuple[str, list[Line], Verdict, int | None]] = []
-        for line in self._book.waiting_lines(endpoint.name, most + len(busy)):
-            if line.id in busy or len(outcomes) == most:
+        outcomes: list[Outcome] = []
+        lead: int | None = None
+        for line in self._book.waiting_lines(endpoint.name, most + len(busy) + endpoint.batch):
+            # A batch that was sent keeps its company: under its id it may have been taken.
+            if line.id in busy or (len(outcomes) >= most and (lead is None or line.lead != lead)):
                 continue
             verdict = Verdict(word, line.attempts, reason=reason)
             buried = self.bury(endpoint, [line], verdict)
             if buried.word == "retry":
                 break
             outcomes.append((endpoint.name, [line], buried, None))
+            lead = line.lead
+        outcomes = [one for one in self.make_safe(outcomes) if one[2].word != "retry"]
         if outcomes:
-            self._book.record(outcomes, now=now)
+            self._book.record(outcomes, now=wall())
             self._counters["dead"] += len(outcomes)
-        return bool(outcomes)
+        return len(outcomes)
+
+
+def _later(lines: list[Line], verdict: Verdict) -> Verdict:
+    return Verdict("retry", lines[0].attempts, wall() + AGAIN_S, 0.0, verdict.reason)

@@ -58,7 +58,8 @@ class Allowed:
 
 
 def _is_public(address: Address) -> bool:
-    return address.is_global and not (address.is_multicast or address.is_reserved)
+    local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
+    return address.is_global and not (address.is_multicast or address.is_reserved or local)
 
 
 def _embedded(address: Address) -> list[Address]:
@@ -86,8 +87,9 @@ def check_url(url: object, allowed: Allowed) -> URL:
     if parsed.user or parsed.password:
         raise ConfigError("url", "may not carry a user and a password")
     literal = _literal(host)
-    named = allowed.has_host(host) or (literal and _in(host, allowed.networks))
-    if literal and not named and not allowed.has_address(host):
+    named = allowed.has_host(host) or any(literal in one for one in allowed.networks if literal)
+    where = _meant(host) if literal is None else (literal,)
+    if not named and where and not any(allowed.has_address(str(one)) for one in where):
         raise ConfigError("url", refusal(host, host))
     if parsed.scheme == "http" and not named:
         problem = f"{url!r} is not encrypted: use https://, or allow the host by name"
@@ -101,14 +103,34 @@ def refusal(host: str, address: str) -> str:
     return f"{what} is not a public address: allow it by name if it is meant"
 
 
-def _literal(host: str) -> bool:
+def _literal(host: str) -> Address | None:
+    """The address that a host is, in any form that a resolver takes for one: 127.1, 0x7f000001."""
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        return ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False
-    return True
+        pass
+    parts = [_part(text) for text in host.rstrip(".").split(".")]
+    if len(parts) > 4 or None in parts:
+        return None
+    *bytes_, last = [part for part in parts if part is not None]
+    if any(part > 255 for part in bytes_) or last >= 256 ** (4 - len(bytes_)):
+        return None
+    high = sum(part << (24 - 8 * place) for place, part in enumerate(bytes_))
+    return ipaddress.IPv4Address(high + last)
 
 
-def _in(host: str, networks: tuple[Network, ...]) -> bool:
-    address = ipaddress.ip_address(host.partition("%")[0])
-    return any(address in network for network in networks)
+def _part(text: str) -> int | None:
+    """A number as C writes it: 127, 0177, 0x7f."""
+    base = 16 if text[:2].lower() == "0x" else 8 if text[:1] == "0" else 10
+    digits = text[2:] or "0" if base == 16 else text
+    try:
+        return int(digits, base) if digits.isascii() and digits.isalnum() else None
+    except ValueError:
+        return None
+
+
+def _meant(host: str) -> tuple[Address, ...]:
+    """What a name means by convention (RFC 6761); of others only the resolver knows."""
+    name = host.lower().rstrip(".")
+    here = name == "localhost" or name.endswith(".localhost")
+    return (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1")) if here else ()

@@ -12,14 +12,13 @@ Needs `pip install 'meshmsg[nanomsg]'`.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _sp_messages as messages
+from meshmsg._edge import Edge
 from meshmsg._errors import ClosedError, ConfigError, LogError, MeshError, PayloadError
 from meshmsg._event import Event, Loss
 from meshmsg._extras import need
@@ -41,20 +40,19 @@ COMMIT_EVERY_S = 1.0
 AFTER_FAILURE_S = 1.0
 
 
-class _Bridge:
+class _Bridge(Edge):
     """A socket and a thread."""
 
     counters_shown: tuple[str, ...] = ()
 
     def __init__(self, peer: Peer, url: str, kind: str, listen: bool) -> None:
+        super().__init__()
         need("pynng", "nanomsg", "nanomsg")
         self._peer = peer
         self._url = url
         self._kind = kind
         self._listen = listen
         self._socket: SpSocket | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
         self.counters: Counter[str] = Counter()
 
     def _open(self) -> SpSocket:
@@ -64,13 +62,9 @@ class _Bridge:
         raise NotImplementedError
 
     def _start(self) -> None:
-        if self._thread is not None:
-            raise ClosedError("a bridge is opened once: make a new one")
+        self._check_unopened()
         socket = self._socket = self._open()
-        self._thread = threading.Thread(
-            target=self._run, args=(socket,), name=f"meshmsg-nng-{self._kind}", daemon=True
-        )
-        self._thread.start()
+        self._begin(lambda: self._run(socket), f"nng-{self._kind}")
 
     def _run(self, socket: SpSocket) -> None:
         while not self._stopping.is_set():
@@ -88,14 +82,6 @@ class _Bridge:
                 log.exception("the bridge to %s", self._url)
                 self.counters["io_errors"] += 1
                 self._stopping.wait(AFTER_FAILURE_S)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:
@@ -115,9 +101,7 @@ class _Bridge:
 
     def close(self) -> None:
         """Stop.  Safe to call again."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().close()
         if self._socket is not None:
             self._socket.close()
 
@@ -180,20 +164,29 @@ class NanomsgIn(_Bridge):
     def _take(self, found: list[bytes]) -> None:
         self.counters["received"] += len(found)
         for number, message in enumerate(found):
-            part = messages.take_apart(message, self._separator, self._template)
-            if part is None:
-                self.counters["malformed"] += 1
-            else:
-                topic, payload = part
-                self._publish(topic, messages.data_from(payload, self._json), len(found) - number)
+            try:
+                self._take_one(message)
+            except BaseException:  # this one, and those that it keeps from being published
+                self.counters["unpublished"] += len(found) - number
+                raise
 
-    def _publish(self, topic: str, data: Any, left: int) -> None:
+    def _take_one(self, message: bytes) -> None:
+        part = messages.take_apart(message, self._separator, self._template)
+        if part is None:
+            self.counters["malformed"] += 1
+            return
+        topic, payload = part
+        try:
+            self._publish(topic, messages.data_from(payload, self._json))
+        except PayloadError:  # JSON that no payload can be, such as numbers of 30 digits
+            self._publish(topic, payload)
+
+    def _publish(self, topic: str, data: Any) -> None:
         """What a full disk refuses is tried again; what no stream will ever take is counted."""
         while True:
             try:
                 publish_patiently(self._peer, self._stopping, topic, data)
-            except ClosedError:
-                self.counters["unpublished"] += left
+            except (ClosedError, PayloadError):
                 raise
             except LogError as error:
                 log.error("the bridge to %s waits: %s", self._url, error)

@@ -14,9 +14,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from meshmsg._edge import Edge
 from meshmsg._errors import ClosedError, ConfigError, MeshError, WaitTimeout
 from meshmsg._extras import need
 from meshmsg._patience import publish_patiently
@@ -49,7 +49,7 @@ FORMS_MAX = 100_000
 ETHERNET_BYTES = 1_432
 
 
-class StatsdServer:
+class StatsdServer(Edge):
     """Receives StatsD metrics and publishes them, added up for each interval, as events.
 
     `<prefix>.aggregate.<name>` has the figures of an interval, `<prefix>.server` what the server
@@ -70,14 +70,13 @@ class StatsdServer:
         samples_max: int = 100_000,
         receive_buffer: int | str = "4MiB",
     ) -> None:
+        super().__init__()
         need("datasketches", "statsd", "statsd")
         core = need("meshmsg.recovery.statsd_aggregates", "statsd", "statsd")
         self._peer = peer
         self._place = split_host("bind", bind)
         self._prefix = check_topic(prefix)
-        self._interval_s = parse_time("interval", interval)
-        if self._interval_s <= 0:
-            raise ConfigError("interval", "must be more than 0 seconds")
+        self._interval_s = _interval(interval)
         self._raw = raw
         self._seal = SignedPackets(_bytes(secret)) if secret else None
         self._buffer_bytes = parse_size("receive_buffer", receive_buffer)
@@ -89,27 +88,15 @@ class StatsdServer:
         self._drops = 0
         self._forms: dict[Meaning, tuple[str | None, dict[str, Any]]] = {}
         self._inlet: StatsdInlet | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
         self._flushes = threading.Condition()
         self._asked = self._done = 0
 
     def __enter__(self) -> StatsdServer:
         """Listen from here on."""
-        if self._thread is not None:
-            raise ClosedError("a StatsD server is opened once: make a new one")
+        self._check_unopened()
         self._inlet = StatsdInlet(*self._place, self._buffer_bytes)
-        self._thread = threading.Thread(target=self._run, name="meshmsg-statsd", daemon=True)
-        self._thread.start()
+        self._begin(self._run, "statsd")
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -129,7 +116,7 @@ class StatsdServer:
     def flush(self, timeout: float | None = 10.0) -> None:
         """End the interval now; when this returns its figures are published."""
         with self._flushes:
-            if self._thread is None or not self._thread.is_alive():
+            if not self.alive:
                 raise ClosedError("the StatsD server is not open: use a with block")
             self._asked += 1
             mine = self._asked
@@ -138,9 +125,7 @@ class StatsdServer:
 
     def close(self) -> None:
         """Publish the last interval and stop listening.  Safe to call again."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().close()
         if self._inlet is not None:
             self._inlet.close()
 
@@ -291,7 +276,7 @@ def _bytes(secret: str | bytes) -> bytes:
     return secret.encode() if isinstance(secret, str) else secret
 
 
-class StatsdReporter:
+class StatsdReporter(Edge):
     """Sends a peer's own statistics to a StatsD server, each interval.
 
     Metrics are `<prefix>.<peer>.streams.<stream>.published` and so on: counters as what they grew
@@ -306,29 +291,18 @@ class StatsdReporter:
         prefix: str = "meshmsg",
         interval: float | str = "10s",
     ) -> None:
+        super().__init__()
+        self._interval_s = _interval(interval)
         self._client = statsd_client(to)
         self._peer = peer
         self._prefix = f"{prefix}.{word(peer.name)}" if prefix else word(peer.name)
-        self._interval_s = parse_time("interval", interval)
         self._growth = Growth()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> StatsdReporter:
         """Report from here on."""
-        if self._thread is not None:
-            raise ClosedError("a reporter is opened once: make a new one")
-        self._thread = threading.Thread(target=self._run, name="meshmsg-statsd-out", daemon=True)
-        self._thread.start()
+        self._check_unopened()
+        self._begin(self._run, "statsd-out")
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def report(self) -> None:
         """Send the figures of now."""
@@ -338,21 +312,33 @@ class StatsdReporter:
         """Report once more and stop.  Safe to call again."""
         if self._stopping.is_set():
             return
-        self._stopping.set()
+        super().close()
         if self._thread is not None:
-            self._thread.join()
-            try:
-                self.report()
-            except ClosedError:
-                pass
+            self._try()
         self._client.close()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._interval_s):
-            try:
-                self.report()
-            except ClosedError:
+            if not self._try():
                 return
+
+    def _try(self) -> bool:
+        """Whether there will be more to report."""
+        try:
+            self.report()
+        except ClosedError:
+            log.warning("the peer was closed before its StatsD reporter: its last figures are lost")
+            return False
+        except Exception:  # a defect: the next one may go well
+            log.exception("a report of statistics")
+        return True
+
+
+def _interval(given: float | str) -> float:
+    interval_s = parse_time("interval", given)
+    if interval_s <= 0:
+        raise ConfigError("interval", "must be more than 0 seconds")
+    return interval_s
 
 
 def statsd_client(to: str) -> Any:

@@ -16,11 +16,11 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from meshmsg._edge import Closing
 from meshmsg._errors import ClosedError, ConfigError, WaitTimeout
 from meshmsg._extras import need
 from meshmsg._peer import Peer
@@ -42,7 +42,7 @@ SKEW_S = 60.0
 ROTATE_S = 86_400.0
 
 
-class WebhookRegistry:
+class WebhookRegistry(Closing):
     """The webhooks registered in a folder: add, list, remove; look at deliveries, send again.
 
     Works beside a running `Webhooks` of the same folder, from another process too.
@@ -58,14 +58,6 @@ class WebhookRegistry:
     def __enter__(self) -> WebhookRegistry:
         """Nothing more is opened."""
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the book.  Safe to call again."""
@@ -89,9 +81,10 @@ class WebhookRegistry:
     ) -> Endpoint:
         """Register a callback for events of these topics, published from now on (or `since`).
 
-        `order="all"` posts one after the other, each until it is settled; `batch` is how many
-        events a post may carry; `allow` names hosts or networks that are not public.  The secret
-        is made if none is given: `endpoint.secrets[0].text`.  Raises `ConfigError`.
+        `order="all"` posts one after the other, each until it is settled, `order="key"` those of
+        one key; `batch` is how many events a post may carry; `allow` names hosts or networks that
+        are not public.  The secret is made if none is given: `endpoint.secrets[0].text`.  Raises
+        `ConfigError`.
         """
         from meshmsg import _webhook_types as types
         from meshmsg._webhook_urls import Allowed, check_url
@@ -129,7 +122,10 @@ class WebhookRegistry:
     def enable(self, name: str) -> None:
         """Deliver again to one that was disabled, events from now on.  Raises `ConfigError`."""
         endpoint = self._book.endpoint(name)
-        self._book.put(msgspec.structs.replace(endpoint, state="active", reason=""))
+        # What came while it was disabled may not have been taken yet, if nobody else wanted it.
+        since = endpoint.since if endpoint.state == "active" else time.time() - SKEW_S
+        since = max(since, endpoint.since)
+        self._book.put(msgspec.structs.replace(endpoint, state="active", reason="", since=since))
 
     def rotate(self, name: str, secret: str | None = None, *, keep: float | str = ROTATE_S) -> str:
         """Sign with a new secret, and for `keep` with the old ones as well; returns the new one."""
@@ -161,7 +157,7 @@ class WebhookRegistry:
         return self._book.deliveries(name, state, limit)
 
     def resend(self, *ids: int) -> int:
-        """Send deliveries again, by their ids, under the same message ids."""
+        """Send deliveries again, by their ids, under the same message ids; raises `ConfigError`."""
         return self._book.resend(ids, now=time.time())
 
     def waiting(self) -> dict[str, int]:
@@ -217,6 +213,11 @@ class Webhooks(WebhookRegistry):
         if self._runner is not None:
             self._runner.stop()
         super().close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it delivers."""
+        return self._runner is not None and self._runner.alive
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was taken is settled: delivered or dead.  Raises `WaitTimeout`."""

@@ -23,7 +23,8 @@ MEANING_BYTES_MAX = 512
 SAMPLES_TOTAL_MAX = 8_000_000
 #: What lines come to.
 FATES = ("accepted", "malformed", "unsupported", "series_full")
-#: Intervals that a series without samples is kept for (a gauge's value, a cumulative's last one).
+#: Intervals that a series without samples is kept for (a gauge's value, a cumulative's last one),
+#: and longer while there is room: a gauge that is moved after a day must not begin at 0.
 IDLE_INTERVALS_MAX = 360
 
 
@@ -95,13 +96,6 @@ class Aggregates:
         return meaning
 
     def _feed(self, meaning: Meaning, values: list[bytes]) -> None:
-        key = meaning.series
-        series = self._series.get(key)
-        if series is None:
-            if len(self._series) >= self._series_max:
-                self.counters["series_full"] += len(values)
-                return
-            series = self._series[key] = new_series(meaning.kind, self._samples_max)
         samples: list[Any]
         bad = 0
         if meaning.kind == "set":
@@ -112,9 +106,16 @@ class Aggregates:
         else:
             samples, bad = numbers(values)
         self.counters["malformed"] += bad
+        key = meaning.series
+        series = self._series.get(key)
+        if series is None and samples:  # what is no number must not take anybody's place
+            if len(self._series) >= self._series_max:
+                self.counters["series_full"] += len(values) - bad
+                return
+            series = self._series[key] = new_series(meaning.kind, self._samples_max)
         self.counters["accepted"] += len(values) - bad
         self.counters["samples"] += len(samples)
-        if samples:
+        if samples and series is not None:
             series.add(samples, meaning.rate)
             self._kept += len(samples)
             if self._kept > SAMPLES_TOTAL_MAX:
@@ -145,7 +146,8 @@ class Aggregates:
                 continue
             self._idle[key] += 1
             kept = key[1] in ("gauge", "cumulative")
-            if not kept or self._idle[key] > IDLE_INTERVALS_MAX:
+            crowded = len(self._series) > self._series_max // 2
+            if not kept or (crowded and self._idle[key] > IDLE_INTERVALS_MAX):
                 del self._series[key], self._idle[key]
 
     @property

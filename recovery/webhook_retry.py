@@ -5,6 +5,7 @@ The schedule and the meaning of answers are those of the Standard Webhooks speci
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -65,18 +66,16 @@ def judge(
     reason = answer.error or f"status {answer.status}"
     if answer.status == GONE:
         return Verdict("gone", tried, reason=reason)
-    if tried >= len(schedule_s):
-        return Verdict("dead", tried, reason=reason)
-    due = now + schedule_s[tried] * (1.0 + JITTER * rng.random())
-    hold = 0.0
+    asked_s = None
     if answer.status in THROTTLED:
         asked_s = retry_after_s(answer.retry_after, now=now)
-        if asked_s is not None:
-            hold = now + asked_s
-            due = max(due, hold)
-        elif answer.status == 429:
-            hold = now + THROTTLE_S * (1.0 + JITTER * rng.random())
-    return Verdict("retry", tried, due, hold, reason)
+        if asked_s is None and answer.status == 429:
+            asked_s = THROTTLE_S * (1.0 + JITTER * rng.random())
+    hold = 0.0 if asked_s is None else now + asked_s
+    if tried >= len(schedule_s):  # and yet the others have to wait as it asked
+        return Verdict("dead", tried, hold_until=hold, reason=reason)
+    due = now + schedule_s[tried] * (1.0 + JITTER * rng.random())
+    return Verdict("retry", tried, max(due, hold), hold, reason)
 
 
 def retry_after_s(text: str | None, *, now: float) -> float | None:
@@ -91,6 +90,38 @@ def retry_after_s(text: str | None, *, now: float) -> float | None:
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return min(max(0.0, moment - now), RETRY_AFTER_MAX_S)
+
+
+class Alarms:
+    """When to look at which endpoint again."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str]] = []
+        #: An endpoint that waits for a day is looked at whenever an event comes for it, and says
+        #: the same time again and again.
+        self._known: set[tuple[float, str]] = set()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def ring(self, at: float, name: str) -> None:
+        """Look then; once, however often it is said."""
+        if (at, name) not in self._known:
+            self._known.add((at, name))
+            heapq.heappush(self._heap, (at, name))
+
+    def due(self, *, now: float) -> set[str]:
+        """The endpoints whose time has come."""
+        names = set()
+        while self._heap and self._heap[0][0] <= now:
+            alarm = heapq.heappop(self._heap)
+            self._known.discard(alarm)
+            names.add(alarm[1])
+        return names
+
+    def wait_s(self, most_s: float, *, now: float) -> float:
+        """How long until the next one, and no longer than this."""
+        return max(0.0, min(most_s, self._heap[0][0] - now)) if self._heap else most_s
 
 
 class Lane:

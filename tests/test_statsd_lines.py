@@ -19,6 +19,7 @@ from meshmsg._topics import check_topic
         (b"a.b", b"ms|@0.1", "timer", 0.1, ()),
         (b"a.b", b"h|@0.5|#env:prod,fast", "histogram", 0.5, (("env", "prod"), ("fast", ""))),
         (b"a.b", b"d|#b:2,a:1|c:container|T1656581400", "histogram", 1.0, (("a", "1"), ("b", "2"))),
+        (b"a.b", b"c|e:it-false,cn-x|card:low", "counter", 1.0, ()),
         (b"a.b", b"s", "set", 1.0, ()),
         (b"a.b", b"C", "cumulative", 1.0, ()),
         ("zähler".encode(), b"g", "gauge", 1.0, ()),
@@ -43,6 +44,7 @@ def test_understands_types_rates_and_tags(
         (b"a", b"c|@2"),
         (b"a", b"c|@-1"),
         (b"a", b"c|@nan"),
+        (b"a", b"c|@1e-300"),
         (b"a", b"c|@"),
         (b"a", b"c|?"),
         (b"\xff", b"c"),
@@ -66,7 +68,9 @@ def test_reads_numbers_and_counts_what_are_none() -> None:
     bad = [b"", b"nan", b"inf", b"1_0", b" 1", b"0x1", b"1e999", b"--1", b"1-2", b"\xff"]
     assert numbers([b"1", *bad, b"2"]) == ([1, 2], len(bad))
     assert numbers([b"1:2:3", b"4", b"5:x"]) == ([1, 2, 3, 4], 1)
-    assert numbers([b"1e308", b"1e308"]) == ([1e308, 1e308], 0)  # only their sum is too large
+    assert numbers([b"1e308", b"1"]) == ([1], 1)  # a few of these would add up to infinity
+    assert numbers([b"-1e101", b"1e100", b"1e308:1"]) == ([1e100], 2)
+    assert numbers([]) == ([], 0)
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))

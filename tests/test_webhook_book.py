@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshmsg import Loss
-from meshmsg._webhook_book import FILE, Book
+from meshmsg import ConfigError, Loss, _webhook_queue
+from meshmsg._webhook_book import Book
+from meshmsg._webhook_tables import FILE
 from meshmsg._webhook_types import Endpoint, Secret, Stored, batch_id, body_of, pack
 from meshmsg.recovery.webhook_retry import Verdict
 
@@ -32,8 +33,14 @@ def endpoint(name: str = "hook", **options: Any) -> Endpoint:
     return Endpoint(name=name, secrets=(Secret("whsec_x"),), **(fields | options))
 
 
-def event(seq: int, topic: str = "orders.eu", epoch: int = EPOCH, data: Any = None) -> Stored:
-    return Stored(STREAM, epoch, seq, topic, int(NOW * 1e9), pack(None, {}, data or seq, b""))
+def event(
+    seq: int,
+    topic: str = "orders.eu",
+    epoch: int = EPOCH,
+    data: Any = None,
+    key: str | None = None,
+) -> Stored:
+    return Stored(STREAM, epoch, seq, topic, int(NOW * 1e9), pack(key, {}, data or seq, b""))
 
 
 def ids(parcels: list[Any]) -> list[list[int]]:
@@ -97,6 +104,102 @@ def test_order_all_waits_for_its_head_and_none_goes_round_it(book: Book) -> None
     assert ids(book.due(ordered, 1, set(), now=NOW + 60)[0]) == [[0]]
 
 
+def keyed(book: Book, keys: str, **options: Any) -> Endpoint:
+    """An endpoint by key, with an event for each letter; `-` has none."""
+    one = endpoint(order="key", **options)
+    book.put(one)
+    run = [event(n, key=None if key == "-" else key) for n, key in enumerate(keys)]
+    book.take(run, [one], now=NOW)
+    return one
+
+
+def test_order_by_key_holds_only_the_key_that_failed(book: Book, tmp_path: Path) -> None:
+    one = keyed(book, "ab-aab")
+    parcels, _ = book.due(one, 9, set(), now=NOW)
+    assert ids(parcels) == [[0], [1], [2]], "the first of each key, and what has none"
+    a, b, free = parcels
+    flying = {line.id for lines in parcels for line in lines}
+    assert book.due(one, 9, flying, now=NOW) == ([], None)
+    good, retry = Verdict("delivered", 1), Verdict("retry", 1, due=NOW + 60)
+    book.record([("hook", a, retry, 500), ("hook", b, good, 200)], now=NOW)
+    book.record([("hook", free, good, 200)], now=NOW)
+    again = Book(tmp_path, durable=False)  # a restart knows all that
+    (b2,), _ = again.due(one, 9, set(), now=NOW + 1)
+    assert ids([b2]) == [[5]]
+    again.record([("hook", b2, good, 200)], now=NOW)
+    assert again.due(one, 9, set(), now=NOW + 1) == ([], NOW + 60)
+    again.take([event(6, key="b"), event(7, key="a")], [one], now=NOW)
+    assert ids(again.due(one, 9, set(), now=NOW + 1)[0]) == [[6]], "b goes on, a waits"
+    again.close()
+    for seq in (0, 3, 4, 7):
+        found = book.due(one, 9, set(), now=NOW + 60)[0]
+        head = next(lines for lines in found if lines[0].event.seq == seq)
+        book.record([("hook", head, Verdict("dead" if seq == 3 else "delivered", 2), 1)], now=NOW)
+    assert book.ledger().reconciles
+
+
+def test_a_batch_by_key_has_one_key_and_stays_in_order(book: Book) -> None:
+    one = keyed(book, "aabaa-a-b", batch=3)
+    parcels, _ = book.due(one, 9, set(), now=NOW)
+    assert ids(parcels) == [[0, 1, 3], [2, 8], [5, 7]]
+    first = parcels[0]
+    book.record([("hook", first, Verdict("retry", 1, due=NOW + 5), 500)], now=NOW)
+    flying = {line.id for lines in parcels[1:] for line in lines}
+    assert book.due(one, 9, flying, now=NOW) == ([], NOW + 5), "nothing of a passes it by"
+    assert ids(book.due(one, 9, flying, now=NOW + 5)[0]) == [[0, 1, 3]]
+    book.record([("hook", first, Verdict("delivered", 2), 200)], now=NOW)
+    assert ids(book.due(one, 9, flying, now=NOW + 5)[0]) == [[4, 6]]
+
+
+def test_a_batch_is_not_filled_beyond_its_bytes(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_webhook_queue, "BATCH_BYTES_MAX", 1_000)
+    one = endpoint(batch=10)
+    sizes = [400, 400, 400, 5_000, 10]
+    book.take([event(n, data="x" * size) for n, size in enumerate(sizes)], [one], now=NOW)
+    parcels, _ = book.due(one, 9, set(), now=NOW)
+    assert ids(parcels) == [[0, 1], [2], [3], [4]]
+
+
+def test_what_was_asked_for_with_retry_after_outlives_a_restart(book: Book, tmp_path: Path) -> None:
+    one = endpoint()
+    book.put(one)
+    book.take([event(0)], [one], now=NOW)
+    (lines,), _ = book.due(one, 1, set(), now=NOW)
+    book.record([("hook", lines, Verdict("retry", 1, NOW + 90, NOW + 90, "x"), 503)], now=NOW)
+    book.put(msgspec.structs.replace(one, batch=2))
+    again = Book(tmp_path, durable=False)
+    assert again.holds() == {"hook": NOW + 90}
+    again.close()
+
+
+def test_a_book_of_before_gets_what_it_has_not(book: Book, tmp_path: Path) -> None:
+    book.put(endpoint())
+    book.take([event(0)], [endpoint()], now=NOW)
+    with book.change() as db:
+        db.execute("DROP INDEX deliveries_key")
+        db.execute("ALTER TABLE deliveries DROP COLUMN key")
+        db.execute("ALTER TABLE endpoints DROP COLUMN hold")
+    again = Book(tmp_path, durable=False)
+    assert ids(again.due(endpoint(), 1, set(), now=NOW)[0]) == [[0]]
+    assert again.holds() == {}
+    again.close()
+
+
+def test_nothing_is_sent_again_to_a_disabled_endpoint(book: Book) -> None:
+    one = endpoint()
+    book.put(one)
+    book.take([event(0)], [one], now=NOW)
+    (lines,), _ = book.due(one, 1, set(), now=NOW)
+    book.record([("hook", lines, Verdict("gone", 1), 410)], now=NOW)
+    book.put(msgspec.structs.replace(one, state="disabled"))
+    with pytest.raises(ConfigError, match="enable it first"):
+        book.resend([lines[0].id], now=NOW)
+    book.put(one)
+    assert book.resend([lines[0].id], now=NOW) == 1
+
+
 def test_what_is_on_the_way_is_not_given_again(book: Book) -> None:
     one = endpoint()
     book.take([event(n) for n in range(4)], [one], now=NOW)
@@ -157,6 +260,10 @@ def test_versions_change_with_endpoints(book: Book) -> None:
     assert book.endpoint("hook") == changed
 
 
+def key_of(n: int) -> str | None:
+    return None if n % 5 == 0 else f"k{n % 3}"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_accounts_add_up_whatever_happens(tmp_path: Path, seed: int) -> None:
     """Takes, takes again, losses, outcomes of all kinds, restarts: in any order."""
@@ -165,6 +272,7 @@ def test_accounts_add_up_whatever_happens(tmp_path: Path, seed: int) -> None:
         endpoint("a", batch=rng.choice([1, 3])),
         endpoint("b", topics=("orders.us",), order="all"),
         endpoint("c", topics=("**",), batch=2, order="all"),
+        endpoint("d", order="key", batch=rng.choice([1, 3])),
     ]
     book = Book(tmp_path, durable=False)
     for one in hooks:
@@ -180,11 +288,12 @@ def test_accounts_add_up_whatever_happens(tmp_path: Path, seed: int) -> None:
             first = max(0, place - rng.randrange(4))  # some of them again
             place = max(place, first + rng.randrange(1, 6))
             numbers = [n for n in range(first, place) if n not in lost]
-            run = [event(n, "orders.us" if n % 2 else "orders.eu") for n in numbers]
+            run = [event(n, "orders.us" if n % 2 else "orders.eu", key=key_of(n)) for n in numbers]
             book.take(run, hooks, now=now)
             for n in numbers:
                 wanted["a"].add(n)
                 wanted["c"].add(n)
+                wanted["d"].add(n)
                 wanted["b"] |= {n} if n % 2 else set()
         elif step == 4:
             book.take([Loss(STREAM, EPOCH, place, place + 2, "gone")], hooks, now=now)
@@ -196,7 +305,9 @@ def test_accounts_add_up_whatever_happens(tmp_path: Path, seed: int) -> None:
         else:
             one = rng.choice(hooks)
             word = rng.choice(["delivered", "delivered", "retry", "dead"])
-            for lines in book.due(one, 1 if one.order == "all" else 3, set(), now=now)[0]:
+            parcels = book.due(one, 1 if one.order == "all" else 3, set(), now=now)[0]
+            rng.shuffle(parcels)  # they come back in any order
+            for lines in parcels:
                 verdict = Verdict(word, lines[0].attempts + 1, due=now + rng.random())
                 book.record([(one.name, lines, verdict, None)], now=now)
                 if word != "retry":
@@ -214,6 +325,10 @@ def test_accounts_add_up_whatever_happens(tmp_path: Path, seed: int) -> None:
         assert sorted(seen[one.name]) == sorted(wanted[one.name]), "each once"
         if one.order == "all":
             assert seen[one.name] == sorted(seen[one.name]), "in order"
+        if one.order == "key":
+            for key in ("k0", "k1", "k2"):
+                mine = [n for n in seen[one.name] if key_of(n) == key]
+                assert mine == sorted(mine), "in the order of its key"
     assert book.ledger().reconciles
     assert book.ledger().in_flight == 0
     book.close()

@@ -67,6 +67,9 @@ class SpSocket:
                 messages.append(self._one(block=False))
         except (pynng.Timeout, pynng.TryAgain):
             pass
+        except pynng.NNGException:
+            if not messages:  # or those would be gone with it: it comes again at the next call
+                raise
         return messages
 
     def _one(self, *, block: bool) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import ssl
 import threading
 from collections import Counter
@@ -21,6 +22,10 @@ log = logging.getLogger("meshmsg.transports")
 
 #: Requests that are read or answered at once; more are told to come back.
 REQUESTS_MAX = 1_000
+#: Connections at once, fewer where the system grants fewer files; more are closed.
+CONNECTIONS_MAX = 4_000
+#: For the head of a request, for its body, and between two requests of a connection: a caller
+#: that sends a byte now and then, to hold what others need, is ended.
 READ_TIMEOUT_S = 30.0
 START_S = 30.0
 BACKLOG = 1_024
@@ -76,6 +81,11 @@ class WebhookInlet:
             problem = self._error.strerror or str(self._error)
             raise BindError(f"{host}:{port}", problem)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it listens."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Answer what is being read, then end.  Safe to call again."""
         loop, stop = self._loop, self._stop
@@ -98,13 +108,15 @@ class WebhookInlet:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        server = web.Server(
+        server = _Server(
+            self.counters,
             self._handle,
             request_factory=self._request,
             access_log=None,
             logger=_Complaints(self.counters),
             auto_decompress=False,
             max_field_size=HEADER_BYTES_MAX,
+            keepalive_timeout=READ_TIMEOUT_S,
         )
         runner = web.ServerRunner(server, shutdown_timeout=5.0)
         await runner.setup()
@@ -158,6 +170,23 @@ class WebhookInlet:
             raise
         headers = {name.lower(): value for name, value in request.headers.items()}
         return await self._take(headers, body)
+
+
+class _Server(web.Server):
+    """Refuses connections beyond a bound, so that there is a file left for everything else."""
+
+    def __init__(self, counters: Counter[str], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._counters = counters
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = CONNECTIONS_MAX if files < 0 else max(10, min(CONNECTIONS_MAX, files - 200))
+
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        if len(self._connections) > self._most:
+            self._counters["requests"] += 1
+            self._counters["requests_full"] += 1
+            transport.abort()
 
 
 class _Complaints:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
 
 from meshmsg._config import Stream
+from meshmsg.cli._edges import publishing_peer, stay
 from meshmsg.cli._guard import guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -31,7 +31,6 @@ HELP = help_text(
         "meshmsg nng out tcp://127.0.0.1:5558 --kind push --dial --topics 'jobs.**' -c ADDR",
     ),
 )
-ANY_PORT = ["tcp://127.0.0.1:*"]
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="tcp://127.0.0.1:5555, ipc:///tmp/name, ...")
 ]
@@ -77,16 +76,14 @@ def take(
     """Publish what a socket receives."""
     from meshmsg.nanomsg import NanomsgIn
 
-    durability = "none" if data_dir is None else "log"
-    peer = peer_from(
+    peer = publishing_peer(
         "nng",
-        bind=mesh_bind or (None if connect or config else ANY_PORT),
+        Stream("**", overflow=overflow),
+        mesh_bind=mesh_bind,
         connect=connect,
-        # A durable stream belongs to a name: a random one would begin a new log each time.
-        name=name or (None if config or data_dir is None else "nng"),
+        name=name,
         mesh=mesh,
         config=config,
-        streams=[Stream("**", overflow=overflow, durability=durability)],
         data_dir=data_dir,
     )
     bridge = NanomsgIn(
@@ -102,8 +99,7 @@ def take(
     with peer, bridge:
         note(f"{kind} at {bridge.url}", quiet=quiet)
         note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
-        while True:
-            time.sleep(3600)
+        return stay(bridge)
 
 
 def send(
@@ -149,5 +145,4 @@ def send(
     )
     with peer, bridge:
         note(f"{kind} at {bridge.url}", quiet=quiet)
-        while True:
-            time.sleep(3600)
+        return stay(bridge)

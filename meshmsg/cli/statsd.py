@@ -10,6 +10,7 @@ import typer
 
 from meshmsg._config import Stream
 from meshmsg._errors import WaitTimeout
+from meshmsg.cli._edges import publishing_peer, stay
 from meshmsg.cli._guard import GOOD, complain, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -19,7 +20,6 @@ from meshmsg.cli._options import (
     Mesh,
     Name,
     Quiet,
-    peer_from,
     seconds,
 )
 
@@ -36,7 +36,6 @@ HELP = help_text(
         "meshmsg statsd --to 127.0.0.1:8125 --connect tcp://127.0.0.1:7000",
     ),
 )
-ANY_PORT = ["tcp://127.0.0.1:*"]
 
 
 def register(app: typer.Typer) -> None:
@@ -102,24 +101,23 @@ def statsd(
     from meshmsg.statsd import StatsdServer
 
     first = prefix or "statsd"
-    peer = peer_from(
+    peer = publishing_peer(
         "statsd",
-        bind=mesh_bind or (None if connect or config else ANY_PORT),
+        Stream(f"{first}.**", overflow=overflow),
+        mesh_bind=mesh_bind,
         connect=connect,
         name=name,
         mesh=mesh,
         config=config,
-        streams=[Stream(f"{first}.**", overflow=overflow)],
     )
     options: dict[str, Any] = {"prefix": first, "interval": interval_s, "raw": raw}
     with peer, StatsdServer(peer, bind or "127.0.0.1:8125", secret=secret, **options) as server:
         host, port = server.address
         note(f"metrics at {host}:{port} (UDP)", quiet=quiet)
         note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
-        done = 0
-        while not count or done < count:
-            time.sleep(interval_s)
-            done += 1
+        if not count:
+            return stay(server)
+        time.sleep(interval_s * count)
     return GOOD
 
 

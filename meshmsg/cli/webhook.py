@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from meshmsg._config import Stream
 from meshmsg.cli import webhook_serve
+from meshmsg.cli._edges import raise_file_limit, stay
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -89,7 +89,8 @@ def add(
         str | None, typer.Option(help="whsec_... to sign with. One is made if not given.")
     ] = None,
     order: Annotated[
-        str, typer.Option(help="none, or all: one after the other, each until it is settled.")
+        str,
+        typer.Option(help="none; all: one after the other, each until it is settled; key: by key."),
     ] = "none",
     concurrency: Annotated[int, typer.Option(help="Posts on the way at once.")] = 4,
     batch: Annotated[int, typer.Option(help="Events that one post may carry.")] = 1,
@@ -270,7 +271,7 @@ def run(
 
     if data_dir is None and config is None:
         raise usage("--data-dir", "say in which folder webhooks are registered")
-    _raise_file_limit()
+    raise_file_limit()
     peer = peer_from(
         "webhooks",
         bind=mesh_bind,
@@ -284,20 +285,7 @@ def run(
     with peer, Webhooks(peer, keep=keep, hold=hold) as hooks:
         note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
         note(f"posting to {len(hooks.endpoints())} webhooks", quiet=quiet)
-        while True:
-            time.sleep(3600)
-
-
-def _raise_file_limit() -> None:
-    """A post on the way is an open file, and the usual limit of 1024 is not meant for servers."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # pragma: no cover - then with what there is
-            pass
+        return stay(hooks)
 
 
 def _endpoint_object(endpoint: Endpoint) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from meshmsg._config import Stream
+from meshmsg.cli._edges import publishing_peer, raise_file_limit, stay
 from meshmsg.cli._guard import guarded, note
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -19,7 +19,6 @@ from meshmsg.cli._options import (
     Mesh,
     Name,
     Quiet,
-    peer_from,
 )
 
 HELP = help_text(
@@ -31,7 +30,6 @@ HELP = help_text(
         "meshmsg webhook serve --topic 'hooks.github.{type}' --scheme github --secret s3cret",
     ),
 )
-ANY_PORT = ["tcp://127.0.0.1:*"]
 
 
 def register(hooks: typer.Typer) -> None:
@@ -78,16 +76,15 @@ def serve(
     from meshmsg.webhooks import WebhookServer
 
     pattern = topic if topic_for(topic, "x") == topic else topic.partition("{type}")[0] + "**"
-    stream = Stream(pattern, durability="none" if data_dir is None else "log")
-    peer = peer_from(
+    raise_file_limit()
+    peer = publishing_peer(
         "webhook-in",
-        bind=mesh_bind or (None if connect or config else ANY_PORT),
+        Stream(pattern),
+        mesh_bind=mesh_bind,
         connect=connect,
-        # A durable stream belongs to a name: a random one would begin a new log each time.
-        name=name or (None if config or data_dir is None else "webhook-in"),
+        name=name,
         mesh=mesh,
         config=config,
-        streams=[stream],
         data_dir=data_dir,
     )
     server = WebhookServer(
@@ -104,5 +101,4 @@ def serve(
     with peer, server:
         note(f"taking posts at {server.url}", quiet=quiet)
         note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
-        while True:
-            time.sleep(3600)
+        return stay(server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from typing import Any
@@ -60,6 +61,34 @@ def test_gauges_move_by_signed_values_and_outlive_the_interval() -> None:
     assert figures(aggregates) == {}
     aggregates.add([b"g:-4|g"])
     assert figures(aggregates)["g"]["value"] == 10
+
+
+def test_a_gauge_is_known_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statsd_aggregates, "IDLE_INTERVALS_MAX", 3)
+    aggregates = books(series_max=4)
+    aggregates.add([b"g:10|g"])
+    for _ in range(9):
+        figures(aggregates)
+    aggregates.add([b"g:+1|g"])
+    assert figures(aggregates)["g"]["value"] == 11
+    for _ in range(9):
+        aggregates.add([b"a:1|c\nb:1|c"])
+        figures(aggregates)
+    assert aggregates.series == 2, "its place is wanted"
+
+
+def test_lines_that_are_no_numbers_take_no_place() -> None:
+    aggregates = books(series_max=2)
+    aggregates.add([b"x:junk|g\ny:junk|g\nz:|s\na:1|c\nb:1|c"])
+    assert set(figures(aggregates)) == {"a", "b"}
+    assert aggregates.counters["malformed"] == 3
+
+
+def test_sums_stay_finite() -> None:
+    aggregates = books()
+    aggregates.add([b"c:1e100|c|@0.000000001\n" * 1000, b"c:1e300|c", b"c:1|c|@1e-300"])
+    assert math.isfinite(figures(aggregates)["c"]["count"])
+    assert aggregates.counters["malformed"] == 2
 
 
 def test_cumulative_counters_count_growth_through_a_restart() -> None:

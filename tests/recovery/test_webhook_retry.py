@@ -10,6 +10,7 @@ from meshmsg.recovery.webhook_retry import (
     JITTER,
     RETRY_AFTER_MAX_S,
     SCHEDULE_S,
+    Alarms,
     Answer,
     Lane,
     Verdict,
@@ -48,6 +49,25 @@ def test_jitter_differs() -> None:
 def test_the_last_attempt_is_the_end() -> None:
     found = verdict(Answer(500), len(SCHEDULE_S) - 1)
     assert (found.word, found.attempts, found.reason) == ("dead", len(SCHEDULE_S), "status 500")
+
+
+def test_peace_is_kept_though_the_one_that_asked_is_dead() -> None:
+    found = verdict(Answer(503, retry_after="120"), len(SCHEDULE_S) - 1)
+    assert (found.word, found.hold_until) == ("dead", NOW + 120)
+
+
+def test_an_alarm_that_is_set_again_and_again_is_one() -> None:
+    alarms = Alarms()
+    for _ in range(1000):  # an event came, and the endpoint waits for tomorrow
+        alarms.ring(NOW + 86_400, "slow")
+    alarms.ring(NOW + 1, "fast")
+    assert len(alarms) == 2
+    assert alarms.wait_s(5.0, now=NOW) == 1.0
+    assert alarms.due(now=NOW + 0.5) == set()
+    assert alarms.due(now=NOW + 1) == {"fast"}
+    assert alarms.wait_s(5.0, now=NOW + 1) == 5.0
+    assert alarms.due(now=NOW + 86_400) == {"slow"}
+    assert alarms.wait_s(5.0, now=NOW) == 5.0
 
 
 def test_gone_is_gone_at_once() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pynng
 import pytest
 
-from meshmsg import BindError, ConfigError, Peer, Stream, Subscription
+from meshmsg import BindError, ConfigError, Peer, Stream, Subscription, nanomsg
 from meshmsg.nanomsg import NanomsgIn, NanomsgOut
 from tests.remote import wait_until
 
@@ -77,6 +77,39 @@ def test_pushed_messages_become_events_of_one_topic_and_the_books_reconcile(ledg
         assert figures["received"] == 500
         (row,) = ledger(events._node.config.connect[0])
         assert row["published"] == row["delivered"] == figures["published"]
+
+
+def test_json_that_no_payload_can_be_is_published_as_it_is() -> None:
+    options: dict[str, Any] = {"kind": "pull", "topic": "nng.jobs", "json": True}
+    with taking(**options) as (bridge, events), pynng.Push0() as push:
+        push.dial(bridge.url, block=True)
+        push.send(b'{"n": 123456789012345678901234567890}')
+        push.send(b'{"n": 1}')
+        found = [event.data for event in get(events, 2)]
+        assert found == [b'{"n": 123456789012345678901234567890}', {"n": 1}]
+        wait_until(lambda: bridge.stats()["published"] == 2, PATIENCE_S, "both are counted")
+        assert bridge.stats()["unpublished"] == 0
+
+
+def test_a_defect_costs_what_is_counted_and_not_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nanomsg, "AFTER_FAILURE_S", 0.01)
+    with taking(kind="pull", topic="nng.jobs") as (bridge, events), pynng.Push0() as push:
+        publish = bridge._peer.publish
+
+        def failing(topic: str, data: Any, **options: Any) -> Any:
+            if data == b"bad":
+                raise TypeError("a defect")
+            return publish(topic, data, **options)
+
+        monkeypatch.setattr(bridge._peer, "publish", failing)
+        push.dial(bridge.url, block=True)
+        push.send(b"bad")
+        wait_until(lambda: bridge.stats()["io_errors"], PATIENCE_S, "it failed")
+        push.send(b"good")
+        assert get(events, 1)[0].data == b"good"
+        wait_until(lambda: bridge.stats()["published"] == 1, PATIENCE_S, "it is counted")
+        assert (bridge.stats()["received"], bridge.stats()["unpublished"]) == (2, 1)
+        assert bridge.alive
 
 
 def test_prefixes_choose_what_a_sub_socket_wants() -> None:

@@ -186,6 +186,8 @@ def test_wrong_settings_are_refused() -> None:
             with pytest.raises(ConfigError) as caught:
                 StatsdServer(peer, **options)
             assert caught.value.field == field
+        with pytest.raises(ConfigError, match="interval"):  # or it would report without end
+            StatsdReporter(peer, interval=0)
         with StatsdServer(peer, "127.0.0.1:0") as server:
             host, port = server.address
             with pytest.raises(BindError), StatsdServer(peer, f"{host}:{port}"):
@@ -213,6 +215,14 @@ def test_a_peers_statistics_go_out_and_come_in_again() -> None:
     assert found["statsd.aggregate.meshmsg.shop.streams.orders.published"]["count"] == 11
     assert found["statsd.aggregate.meshmsg.shop.streams.orders.subscribers"]["value"] == 0
     assert seen["malformed"] == 0
+
+
+def test_a_reporter_tells_when_its_peer_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    with Peer("shop") as shop:
+        reporter = StatsdReporter(shop, "127.0.0.1:9", interval="1h")
+        reporter.__enter__()
+    reporter.close()
+    assert "its last figures are lost" in caplog.text
 
 
 def test_a_blocked_stream_does_not_keep_the_server_from_closing() -> None:

@@ -25,6 +25,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from meshmsg import BindError, ConfigError, LogFull, Peer, Stream, Subscription
+from meshmsg.transports import webhook_in
 from meshmsg.webhooks import Webhooks, WebhookServer
 from tests.ports import free_port
 from tests.remote import wait_until
@@ -208,6 +209,8 @@ def test_a_post_that_cannot_be_published_is_not_answered_with_success(
         assert post(server.url, b"{}", signed("m", b"{}")) == 204
         assert events.get(timeout=PATIENCE_S) is not None
         assert events.get(timeout=0.2) is None
+        assert (server.stats()["taken"], server.stats()["unpublished"]) == (1, 3)
+        assert reconciles(server)
 
 
 def test_fuzzed_requests_are_counted_and_never_end_the_server(tmp_path: Path) -> None:
@@ -229,6 +232,54 @@ def test_fuzzed_requests_are_counted_and_never_end_the_server(tmp_path: Path) ->
         assert post(server.url, b"{}", signed("m", b"{}")) == 204
         assert server.stats()["malformed"] > 20
         assert server.stats()["taken"] == 1
+
+
+def test_callers_that_send_a_byte_now_and_then_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_in, "READ_TIMEOUT_S", 0.3)
+    with serving(tmp_path) as (server, _, _events):
+        sockets = [socket.create_connection(server.address, timeout=PATIENCE_S) for _ in range(3)]
+        sockets[1].sendall(b"POST / HTTP/1.1\r\nHost: x\r\nwebhook-")
+        sockets[2].sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        ends = [sock.recv(65536)[:12] for sock in sockets]
+        assert ends == [b"", b"", b"HTTP/1.1 408"]
+        for sock in sockets:
+            sock.close()
+        assert server.stats()["malformed"] == 1
+        assert reconciles(server)
+
+
+def test_more_connections_than_there_is_room_for_are_closed_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_in, "CONNECTIONS_MAX", 10)
+    with serving(tmp_path) as (server, _, _events):
+        sockets = [socket.create_connection(server.address, timeout=PATIENCE_S) for _ in range(14)]
+        wait_until(lambda: server.stats()["requests_full"] == 4, PATIENCE_S, "four too many")
+        for sock in sockets:
+            sock.close()
+        wait_until(
+            lambda: _taken(server, b"{}", signed("m", b"{}")), PATIENCE_S, "there is room again"
+        )
+        assert reconciles(server)
+
+
+def _taken(server: WebhookServer, body: bytes, headers: dict[str, str]) -> bool:
+    try:
+        return post(server.url, body, headers) == 204
+    except OSError:
+        return False
+
+
+def test_json_that_no_payload_can_be_is_taken_as_it_is(tmp_path: Path) -> None:
+    body = b'{"type": "big", "n": 123456789012345678901234567890}'
+    with serving(tmp_path, topic="hooks.{type}") as (server, _, events):
+        assert post(server.url, body, signed("m", body)) == 204
+        event = events.get(timeout=PATIENCE_S)
+        assert event is not None
+        assert (event.topic, event.data) == ("hooks.big", body)
+        assert reconciles(server)
 
 
 @pytest.mark.timeout(600)
