@@ -42,6 +42,7 @@ IDLE_S = 0.5
 UPKEEP_EVERY_S = 5.0
 #: Requests on the way at once, if the system grants that many files.
 REQUESTS_MAX = 4_000
+LOOKUPS_MAX = 64
 CROWDED_S = 0.05
 DRAIN_S = 5.0
 AFTER_FAILURE_S = 1.0
@@ -71,6 +72,7 @@ class Runner:
         self._keep_s = keep_s
         self._hold = hold
         self._rng = Random()
+        self._most = _requests_max()
         self.counters: Counter[str] = Counter()
         self._stopping = threading.Event()
         self._lock: IO[str] | None = None
@@ -148,7 +150,10 @@ class Runner:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        client = WebhookClient(_requests_max())
+        client = WebhookClient(self._most)
+        # Names are looked up by threads, and a name server may hang as an endpoint may.
+        lookups = ThreadPoolExecutor(LOOKUPS_MAX, thread_name_prefix="meshmsg-webhooks-names")
+        self._loop.set_default_executor(lookups)
         with ThreadPoolExecutor(1, thread_name_prefix="meshmsg-webhooks-book") as books:
             try:
                 self._started.set()
@@ -253,7 +258,7 @@ class Runner:
                     self._endpoints.values(), self._lanes, wall() - self._keep_s
                 ):
                     self._upkeep = 0.0
-            return self._due(names, REQUESTS_MAX - on_the_way)
+            return self._due(names, self._most - on_the_way)
         except (LogError, sqlite3.Error) as error:  # nothing is forgotten, and it is tried again
             log.error("%s", error)
             self.counters["book_errors"] += 1
@@ -301,6 +306,8 @@ class Runner:
                 timers.append((now + CROWDED_S, name))
                 continue
             requests = min(requests, room - len(jobs))
+            if room - len(jobs) < self._most // 2:  # what hangs must leave a place for each
+                requests = min(requests, 1 - lane.requests)
             if requests <= 0:
                 continue  # looked at again when one of its own comes back
             try:

@@ -456,6 +456,39 @@ def test_a_thousand_endpoints_of_which_a_hundred_hang(tmp_path: Path) -> None:
             assert hooks.ledger().reconciles
 
 
+def test_hanging_names_and_few_sockets_hold_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither name servers that hang nor endpoints that take every socket stop the others."""
+    monkeypatch.setattr(_webhook_runner, "REQUESTS_MAX", 100)
+    answered, real = threading.Event(), socket.getaddrinfo
+
+    def lookup(host: Any, *rest: Any, **more: Any) -> Any:
+        if str(host).startswith("hang"):
+            answered.wait(60)
+        return real(LOCAL if str(host).endswith(".example") else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    with (
+        mesh(tmp_path) as (shop, _, hooks),
+        Receiver(lambda post: HANG if post.path == "/hang" else 204) as receiver,
+    ):
+        try:
+            for n in range(24):  # half of them hang before there is a connection
+                host = f"{'hang' if n % 2 else 'slow'}{n}.example"
+                url = f"http://{host}:{receiver.port}/hang"
+                options: dict[str, Any] = {"allow": host, "timeout": 60, "concurrency": 10}
+                hooks.add(url, "orders.eu", **options)
+            url = f"http://fine.example:{receiver.port}/fine"
+            hooks.add(url, "orders.fine", allow="fine.example")
+            shop.publish_many("orders.eu", range(10))
+            wait_until(lambda: hooks.stats()["on_the_way"] >= 60, PATIENCE_S, "they hang")
+            shop.publish_many("orders.fine", range(5))
+            wait_until(lambda: len(receiver.taken) == 5, PATIENCE_S, "the one that is fine")
+        finally:
+            answered.set()
+
+
 def test_answers_that_are_no_http_are_failures_and_nothing_more(tmp_path: Path) -> None:
     rng = random.Random(13)
     good = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
