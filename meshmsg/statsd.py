@@ -238,7 +238,7 @@ class StatsdServer(Edge):
     def _publish(self, topic: str | None, data: dict[str, Any], key: str | None) -> None:
         try:
             if topic is None:
-                raise ConfigError("name", "is too long for a topic")
+                raise ConfigError("name", "is empty or too long for a topic")
             publish_patiently(self._peer, self._stopping, topic, data, key)
         except ClosedError:
             raise

@@ -95,6 +95,13 @@ def add(
     concurrency: Annotated[int, typer.Option(help="Posts on the way at once.")] = 4,
     batch: Annotated[int, typer.Option(help="Events that one post may carry.")] = 1,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="To wait for an answer.")] = "15s",
+    schedule: Annotated[
+        str | None,
+        typer.Option(metavar="TIMES", help="Waits before each attempt: 0s,5s,1m. Three days."),
+    ] = None,
+    backlog_max: Annotated[
+        int, typer.Option(help="What may wait for it; the oldest go to the dead letters.")
+    ] = 100_000,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,6 +123,8 @@ def add(
             concurrency=concurrency,
             batch=batch,
             timeout=timeout,
+            schedule=schedule,
+            backlog_max=backlog_max,
             allow=tuple(allow or ()),
         )
     if json:
