@@ -231,6 +231,16 @@ class Book:
         ).fetchone()
         return row is not None and (row[0] is None or row[0] < (row[1] or 0.0))
 
+    def others_died(self, name: str, lines: Sequence[Line]) -> bool:
+        """Whether all attempts at another delivery failed as well, since the last success."""
+        row = self._db.execute(
+            "SELECT 1 FROM deliveries d JOIN endpoints e ON e.name = d.endpoint WHERE e.name=? "
+            "AND d.state=? AND d.attempts>0 AND d.updated > COALESCE(e.good, 0) "
+            "AND d.id NOT BETWEEN ? AND ? LIMIT 1",
+            (name, DEAD, lines[0].id, lines[-1].id),
+        ).fetchone()
+        return row is not None
+
     # Looking ---------------------------------------------------------------------------------
 
     def deliveries(

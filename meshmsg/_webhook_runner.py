@@ -353,9 +353,9 @@ class Runner:
             if lane is not None:
                 lane.end([line.id for line in lines], verdict)
             self._count(verdict, len(lines))
-        for (_, lines, verdict, _), (endpoint, _, _) in zip(judged, outcomes, strict=True):
+        for (_, lines, verdict, status), (endpoint, _, _) in zip(judged, outcomes, strict=True):
             if verdict.word in ("dead", "gone"):
-                self._undertaker.consider(endpoint, lines[0], verdict)
+                self._undertaker.consider(endpoint, lines, verdict, status)
                 self._upkeep = 0.0  # if that disabled it, what waits is not to wait any more
 
     def _count(self, verdict: Verdict, events: int) -> None:

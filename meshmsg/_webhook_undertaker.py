@@ -103,11 +103,18 @@ class Undertaker:
             history["dead.data"] = "too large"
             self._peer.publish(topic, None, headers=history, **options)
 
-    def consider(self, endpoint: Endpoint, line: Line, verdict: Verdict) -> None:
-        """Disable an endpoint that is gone, or where nothing succeeded for a whole schedule."""
+    def consider(
+        self, endpoint: Endpoint, lines: list[Line], verdict: Verdict, status: int | None
+    ) -> None:
+        """Disable an endpoint that is gone, or where nothing succeeded for a whole schedule.
+
+        One that answers may only refuse this event: it takes another that dies to disable it.
+        """
         if verdict.word == "gone":
             self._disable(endpoint, "it answered 410: gone")
-        elif self._book.failing_since(endpoint.name, line):
+        elif self._book.failing_since(endpoint.name, lines[0]) and (
+            status is None or self._book.others_died(endpoint.name, lines)
+        ):
             tries = len(endpoint.schedule_s)
             problem = f"no delivery succeeded in all {tries} attempts at one; the last error: "
             self._disable(endpoint, problem + verdict.reason)

@@ -175,6 +175,22 @@ def test_a_dead_endpoint_ends_in_the_dead_letters_and_is_disabled(tmp_path: Path
         assert {one.state for one in hooks.deliveries("bad", state="dead")} == {"dead"}
 
 
+def test_an_event_that_is_refused_does_not_end_the_endpoint(tmp_path: Path) -> None:
+    """Nothing else can succeed meanwhile in strict order: that says nothing about the others."""
+    with (
+        mesh(tmp_path) as (shop, _, hooks),
+        Receiver(lambda post: 400 if post.data["data"] == "poison" else 204) as receiver,
+    ):
+        options: dict[str, Any] = {"schedule": FAST, "order": "all", "name": "hook"}
+        hooks.add(receiver.url, "orders.**", allow=LOCAL, **options)
+        shop.publish_many("orders.eu", ["poison", "good", "better"])
+        wait_until(lambda: len(receiver.taken) == 2, PATIENCE_S, "those behind it")
+        hooks.flush(timeout=PATIENCE_S)
+        assert hooks.endpoints()[0].state == "active"
+        assert [one.state for one in hooks.deliveries()] == ["delivered", "delivered", "dead"]
+        assert hooks.ledger().reconciles
+
+
 def test_order_holds_through_failures_where_asked(tmp_path: Path) -> None:
     failed: set[str] = set()
 
