@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,17 +175,22 @@ def test_what_was_asked_for_with_retry_after_outlives_a_restart(book: Book, tmp_
     again.close()
 
 
-def test_a_book_of_before_gets_what_it_has_not(book: Book, tmp_path: Path) -> None:
+def test_a_book_of_before_gets_what_it_has_not(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / FILE)
+    db.executescript(
+        "CREATE TABLE endpoints (name TEXT PRIMARY KEY, settings TEXT, good REAL);"
+        "CREATE TABLE deliveries (id INTEGER PRIMARY KEY AUTOINCREMENT, endpoint TEXT, event "
+        "INTEGER, state INTEGER DEFAULT 0, attempts INTEGER DEFAULT 0, due REAL, lead INTEGER, "
+        "began REAL, status INTEGER, error TEXT DEFAULT '', updated REAL, by_hand INTEGER "
+        "DEFAULT 0); INSERT INTO endpoints VALUES ('hook', '{}', 1.0);"
+    )
+    db.close()
+    book = Book(tmp_path, durable=False)
     book.put(endpoint())
-    book.take([event(0)], [endpoint()], now=NOW)
-    with book.change() as db:
-        db.execute("DROP INDEX deliveries_key")
-        db.execute("ALTER TABLE deliveries DROP COLUMN key")
-        db.execute("ALTER TABLE endpoints DROP COLUMN hold")
-    again = Book(tmp_path, durable=False)
-    assert ids(again.due(endpoint(), 1, set(), now=NOW)[0]) == [[0]]
-    assert again.holds() == {}
-    again.close()
+    assert book.holds() == {}
+    one = keyed(book, "aa", name="new")
+    assert ids(book.due(one, 9, set(), now=NOW)[0]) == [[0]]
+    book.close()
 
 
 def test_nothing_is_sent_again_to_a_disabled_endpoint(book: Book) -> None:
