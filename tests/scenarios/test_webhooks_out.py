@@ -482,12 +482,13 @@ def test_hanging_names_and_few_sockets_hold_up_nobody(
     def lookup(host: Any, *rest: Any, **more: Any) -> Any:
         if str(host).startswith("hang"):
             answered.wait(60)
+            raise socket.gaierror(socket.EAI_AGAIN, "no name server answered")
         return real(LOCAL if str(host).endswith(".example") else host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     with (
-        mesh(tmp_path) as (shop, _, hooks),
         Receiver(lambda post: HANG if post.path == "/hang" else 204) as receiver,
+        mesh(tmp_path) as (shop, _, hooks),
     ):
         try:
             for n in range(24):  # half of them hang before there is a connection
