@@ -234,6 +234,11 @@ class Tuning:
     """While multicast packets come this close together, a waiting subscription does not sleep."""
     close_timeout_s: float = 5.0
     """How long `close` waits for subscribers to take what they have not yet received."""
+    handshake_timeout_s: float = 10.0
+    """Who connects and does not get through the handshake in this time is disconnected."""
+    connections_max: int = 10_000
+    """Connections to each of the two ports of a peer, and at most 3/8 of the files that the process
+    may open; beyond, those go first that have said nothing for longest."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -329,8 +334,17 @@ class PeerConfig:
         if self.security is not None and not isinstance(self.security, Security):
             problem = "is not a Security: write Security(mesh_key='...') or Security(key_dir='...')"
             raise ConfigError("security", problem)
+        self._check_secured()
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
+
+    def _check_secured(self) -> None:
+        """Where security is asked for and a transport cannot give it, nothing starts."""
+        open_ones = [s.label for s in self.streams if s.transport is not None]
+        open_ones += [feed.stream for feed in self.feeds]
+        if self.security is not None and open_ones:
+            problem = f"multicast cannot be sealed yet, and {open_ones[0]!r} comes by multicast"
+            raise ConfigError("security", f"{problem}: leave out its transport=, or security=")
 
 
 def load_toml(path: str | Path) -> PeerConfig:

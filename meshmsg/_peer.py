@@ -86,9 +86,6 @@ class PeerBase:
             security=Security.from_env(os.environ) if security is None else security,
             tuning=tuning or Tuning(),
         )
-        # Asked for and not there must not look as if it were.
-        if self.config.security is not None:
-            raise ConfigError("security", "is not available in this release: leave it None")
         self._node: Node | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._was_open = False

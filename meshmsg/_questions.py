@@ -10,7 +10,7 @@ from meshmsg import _control as c
 from meshmsg._errors import ProtocolError, WaitTimeout
 
 if TYPE_CHECKING:
-    from meshmsg._links import Link
+    from meshmsg._link import Link
     from meshmsg._node import Node
 
 #: Peers that wait for a ledger, which is asked of all subscribers first.

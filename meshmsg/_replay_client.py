@@ -13,6 +13,7 @@ asks for a range by its positions and gets every event of it once and in order a
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -22,6 +23,8 @@ from meshmsg import _control as c
 from meshmsg._errors import ClosedError, ConfigError, ProtocolError, ReplayError
 from meshmsg._event import LOSS_REASONS, Loss
 from meshmsg._frame import Frame
+from meshmsg._keyring import Keyring
+from meshmsg._security import Security
 from meshmsg._topics import TopicFilter
 from meshmsg._values import addresses
 from meshmsg.recovery.receiver import Run
@@ -78,6 +81,7 @@ class ReplayClient:
         mesh: str = "default",
         timeout: float = 10.0,
         credit_bytes: int = CREDIT_BYTES,
+        security: Security | None = None,
     ) -> None:
         (self.address,) = addresses("address", address)
         self._mesh = mesh
@@ -85,7 +89,10 @@ class ReplayClient:
         if credit_bytes < 1:
             raise ConfigError("credit_bytes", f"{credit_bytes!r} is not a number of bytes")
         self._credit_bytes = credit_bytes
-        self._socket: ReplaySocket | None = ReplaySocket(self.address)
+        if security is None:
+            security = Security.from_env(os.environ)
+        curve = None if security is None else Keyring(security).curve
+        self._socket: ReplaySocket | None = ReplaySocket(self.address, curve)
         self._number = 0
 
     def __enter__(self) -> ReplayClient:
@@ -198,8 +205,8 @@ class ReplayClient:
                 raise ClosedError("the client is closed")
             try:
                 parts = self._socket.recv(max(0.0, deadline - time.monotonic()))
-            except Disconnected:
-                raise ReplayError(self.address, "the peer went away") from None
+            except Disconnected as why:
+                raise ReplayError(self.address, str(why) or "the peer went away") from None
             if parts is None:
                 problem = f"no answer in {self._timeout:g} s: is it running, is it the address?"
                 raise ReplayError(self.address, problem)

@@ -10,7 +10,7 @@ from typing import Any
 
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, WaitTimeout
-from meshmsg._links import Link
+from meshmsg._link import Link
 from meshmsg._peer import Peer
 from meshmsg._scout import interfaces_of
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding

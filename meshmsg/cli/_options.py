@@ -15,6 +15,7 @@ from meshmsg._config import PeerConfig, Stream, load_toml
 from meshmsg._discovery import Discovery
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, config_arguments
+from meshmsg._security import Security
 from meshmsg._values import parse_time
 from meshmsg.cli._guard import usage
 
@@ -182,6 +183,7 @@ def peer_from(
     if settings.discovery is None or discovery:
         wanted = {"MESHMSG_DISCOVERY": discovery} if discovery else {}
         given["discovery"] = Discovery.from_env({**os.environ, **wanted})
+    given["security"] = Security.from_env(os.environ)
     settings = replace(settings, **{key: value for key, value in given.items() if value})
     alone = not settings.feeds and multicast is None
     found = settings.discovery is not None and settings.discovery.is_on
