@@ -557,6 +557,8 @@ class Intake:
                 # Leaving at once would throw away what it sent and nobody has read yet.
                 self._leaving[notice.address] = now
                 self._settled = False
+                if notice.at_once:
+                    self._client.disconnect(notice.address)
             else:
                 source = self._by_name.get(notice.stream)
                 if source is not None:

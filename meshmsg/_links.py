@@ -148,7 +148,7 @@ class Links:
         for link in list(self._links.values()):
             if link.user and bytes.fromhex(link.user.decode()) in keys:
                 log.warning("%s (%s) is cut off", link.peer, link.address)
-                self._let_go(link)
+                self._let_go(link, at_once=True)
                 link.streams, link.recorded, link.user = {}, {}, b""
                 self._redial(link)
 
@@ -296,10 +296,11 @@ class Links:
         self._forget(link)
         self._let_go(link)
 
-    def _let_go(self, link: Link) -> None:
+    def _let_go(self, link: Link, *, at_once: bool = False) -> None:
         if link.data_address:
             for intake in list(self._node.intakes.values()):
-                intake.notify(Detach(link.data_address))
+                intake.notify(Detach(link.data_address, at_once))
+                intake.tend(time.monotonic())
         for member in list(self._node.members.values()):
             member.notify(Parted(link, "it is not there any more"))
 

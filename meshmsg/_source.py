@@ -121,6 +121,7 @@ class Detach:
     """The publisher's data address is no longer in use."""
 
     address: str
+    at_once: bool = False  #: whatever it sent and is not yet read
 
 
 @dataclass(frozen=True, slots=True)

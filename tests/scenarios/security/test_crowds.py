@@ -1,0 +1,140 @@
+"""Connections that say nothing, or nonsense: they do not stop a peer from serving others."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from meshmsg import Peer, Security, Stream, Tuning
+from meshmsg.transports.doors import connections_allowed, cut, cut_all
+from tests.remote import RemotePeer, wait_until
+
+WAIT_S = 60.0
+CROWD = 1000
+
+
+def target(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host, int(port)
+
+
+@contextmanager
+def crowd(*addresses: str, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections to each address, which send nothing."""
+    with ExitStack() as stack:
+        found = []
+        for address in addresses:
+            for _ in range(count):
+                one = stack.enter_context(socket.socket())
+                one.settimeout(WAIT_S)
+                one.connect(target(address))
+                found.append(one)
+        yield found
+
+
+def is_cut(connection: socket.socket) -> bool:
+    try:
+        connection.setblocking(False)
+        return connection.recv(1 << 16) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_a_thousand_silent_connections_do_not_stop_the_service(
+    secured: bool, mesh_key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if secured:
+        monkeypatch.setenv("MESHMSG_MESH_KEY", mesh_key)
+    tuning = {"connections_max": 200}
+    with RemotePeer("pub", streams=[{"topics": "a.**"}], tuning=tuning) as pub:
+        pub.run("peer.publish('a.b', 0)")
+        address = pub.address
+        data = pub.eval("peer._open_node()._fanout.addresses[0][1]")
+        with Peer("old", connect=address) as old, old.subscribe("a.**", start="earliest") as before:
+            assert before.get(timeout=WAIT_S).data == 0
+            with crowd(address, data, count=CROWD // 2) as silent:
+                # Who came before is served, and who comes now gets in.
+                with (
+                    Peer("new", connect=address) as new,
+                    new.subscribe("a.**", start="earliest") as after,
+                ):
+                    pub.run("peer.publish('a.b', 1)")
+                    assert [after.get(timeout=WAIT_S).data for _ in range(2)] == [0, 1]
+                    assert before.get(timeout=WAIT_S).data == 1
+                figures = pub.eval("peer.stats()")
+                assert figures["security"]["connections_max"] <= 200
+                assert figures["counters"]["connections_cut"] >= CROWD - 2 * 200
+                wait_until(lambda: sum(map(is_cut, silent)) >= CROWD - 2 * 200, WAIT_S)
+        assert pub.eval("peer.stats()['counters'].get('io_errors', 0)") == 0
+
+
+def test_who_does_not_get_through_the_handshake_is_disconnected(mesh_key: str) -> None:
+    """Half-open, half a greeting, and one that sends a byte now and then."""
+    tuning = Tuning(handshake_timeout_s=0.3)
+    with (
+        Peer(
+            "pub", streams=[Stream("a.**")], tuning=tuning, security=Security(mesh_key=mesh_key)
+        ) as pub,
+        crowd(pub.address, count=3) as (silent, half, slow),
+    ):
+        half.sendall(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03")
+        slow.sendall(b"\xff")
+        for connection in (silent, half, slow):
+            wait_until(lambda one=connection: is_cut(one), WAIT_S)  # type: ignore[misc]
+        counters = pub.stats()["counters"]
+        assert counters["connections"] == 3
+        wait_until(lambda: pub.stats()["counters"]["handshakes_failed"] >= 3, WAIT_S)
+        wait_until(lambda: pub.stats()["security"]["control"] == 0, WAIT_S)
+
+
+def test_a_port_scan_leaves_no_trace_but_counters() -> None:
+    with Peer("pub", streams=[Stream("a.**")]) as pub:
+        for text in (b"GET / HTTP/1.1\r\n\r\n", b"", b"\x16\x03\x01\x02\0\x01\0", b"\0" * 64):
+            with socket.create_connection(target(pub.address), timeout=WAIT_S) as scanner:
+                scanner.sendall(text)
+        wait_until(lambda: pub.stats()["counters"].get("connections", 0) >= 4, WAIT_S)
+        wait_until(lambda: pub.stats()["security"]["control"] == 0, WAIT_S)
+        with Peer("sub", connect=pub.address) as sub, sub.subscribe("a.**") as events:
+            pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+            pub.publish("a.b", 1)
+            assert events.get(timeout=WAIT_S).data == 1
+
+
+def test_only_connections_to_our_own_addresses_are_cut() -> None:
+    """A descriptor may have become something else by now: a file, or a socket of somebody."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as ours,
+        socket.create_server(("127.0.0.1", 0)) as other,
+        open(os.devnull) as file,
+    ):
+        address = f"tcp://127.0.0.1:{ours.getsockname()[1]}"
+        with (
+            socket.create_connection(ours.getsockname()) as in_ours,
+            socket.create_connection(other.getsockname()) as in_other,
+            ours.accept()[0] as accepted,
+            other.accept()[0] as foreign,
+        ):
+            strangers = [
+                file.fileno(),
+                foreign.fileno(),
+                ours.fileno(),
+                in_ours.fileno(),
+                10**6,
+                -1,
+            ]
+            assert cut(strangers, [address]) == 0
+            assert cut([accepted.fileno()], [address]) == 1
+            assert in_ours.recv(1) == b""
+            foreign.sendall(b"x")
+            assert in_other.recv(1) == b"x"
+            with socket.create_connection(ours.getsockname()) as again, ours.accept()[0]:
+                assert cut_all([address]) >= 1
+                assert again.recv(1) == b""
+    assert connections_allowed(7) == 7
