@@ -13,12 +13,16 @@ import json
 import multiprocessing as mp
 import secrets
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+if __name__ == "__main__":  # run as a file
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from meshmsg import Multicast, Peer, Security, Stream
 from meshmsg._key_files import allow, new_folder

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from meshmsg import _control as c
 from meshmsg._allow import Grant
+from meshmsg._errors import ConfigError
 from meshmsg._keyring import ALL, Keyring
 from meshmsg.transports.curve import CONTROL
 from meshmsg.transports.doors import Door, connections_allowed, cut, cut_all
@@ -35,6 +36,11 @@ TOLD_MAX = 1000
 NONCE_BYTES = 16
 TOKEN_BYTES = 12
 STREAM_BYTES = 8
+#: What is said once when connections fail for a reason that somebody can mend.
+EXPLAINED = {
+    "wrong_mesh_keys": "somebody dials us with another mesh key: `meshmsg keys show` compares them",
+    "missing_keys": "somebody dials us with a key and we have none, or the other way round",
+}
 #: Nobody: of no name, with nothing that it may do.
 NONE = Grant("", b"", (), (), False)
 
@@ -54,8 +60,14 @@ class Gate:
         self.counters = node.counters
 
     def open(self) -> None:
-        """Watch the bound sockets."""
+        """Watch the bound sockets; raises `ConfigError` where everyone would refuse us."""
         node = self._node
+        user = b"" if self.keyring is None else self.keyring.curve.own.public.hex().encode()
+        if self.apart and self.keyring is not None and self.keyring.own_name():
+            reason = self.why_not(user, node.config.name)
+            if reason:
+                raise ConfigError("security", f"{reason}, says our own allow-list: name it so")
+            self._warn_of_streams(self.grant(user))
         self._doors = {
             "control": Door(node._server.pollable),
             "data": Door(node._fanout._socket),
@@ -63,6 +75,12 @@ class Gate:
         node._fanout.spoke = self._doors["data"].spoke
         for owner in self._pollables():
             node._poller.add(owner)
+
+    def _warn_of_streams(self, own: Grant) -> None:
+        for stream in self._node.config.streams:
+            if not own.may_publish(stream.topics):
+                text = "%s: nobody will take it, our allow-list does not let us publish all of it"
+                log.warning(text, stream.label)
 
     def _pollables(self) -> list[Any]:
         return [*self._doors.values(), *([] if self._zap is None else [self._zap])]
@@ -82,10 +100,17 @@ class Gate:
             self._judge()
         elif isinstance(owner, Door):
             owner.read()
+            self._explain(owner)
             self._thin_out(owner)
         else:
             return False
         return True
+
+    def _explain(self, door: Door) -> None:
+        """Say what to do about handshakes that fail, once for each reason."""
+        for kind, what in EXPLAINED.items():
+            if door.counters[kind]:
+                self._tell_once("%s (counted as %s)", what, kind)
 
     def spoke(self, fd: int) -> None:
         """A control connection has said something."""

@@ -91,6 +91,11 @@ class Keyring:
         except ValueError:
             return None
 
+    def own_name(self) -> str:
+        """What the allow-list calls us; empty if it does not."""
+        grant = self.grants.get(self.curve.own.public)
+        return "" if grant is None else grant.name
+
     # --- the list ---
 
     def look(self) -> set[bytes]:

@@ -114,6 +114,7 @@ class Node:
         try:
             for feed in self.config.feeds:
                 groups_of(feed.transport, self.config.interface)  # a wrong interface is told now
+            self.gate.open()
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
@@ -130,7 +131,6 @@ class Node:
             self._context.close()
             self.stopped.set()
             raise
-        self.gate.open()
         for owner in (self._server, self._fanout, self._call):
             self._poller.add(owner)
         for inlet in self.publisher.inlets():

@@ -169,7 +169,7 @@ def peer_from(
 
     `streams` are declared where the configuration declares none.
     """
-    random_name = f"{kind}-{secrets.token_hex(3)}"
+    random_name = _own_name(Security.from_env(os.environ)) or f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else load_toml(config)
     given: dict[str, Any] = {
         "bind": bind,
@@ -201,3 +201,15 @@ def peer_from(
         declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
     return Peer(**config_arguments(settings))
+
+
+def _own_name(security: Security | None) -> str:
+    """What the allow-list calls the holder of our key; `desk-*` leaves the end to us."""
+    if security is None or security.key_dir is None:
+        return ""
+    from meshmsg._keyring import Keyring
+
+    name = Keyring(security).own_name()
+    return (
+        name[:-1] + secrets.token_hex(3) if name.endswith("*") and name != "*" else name.rstrip("*")
+    )

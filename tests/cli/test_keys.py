@@ -64,7 +64,7 @@ def test_from_new_keys_to_an_event(tmp_path: Path) -> None:
             "--timeout",
             "50s",
         ]
-        seen = run("--keys", desk, "sub", "a.**", "--name", "desk", *options)
+        seen = run("--keys", desk, "sub", "a.**", *options)  # by the name that the list gives it
         assert "hello" in seen.stdout
         refused = run("sub", "a.**", *options, status=1)
         assert "one side has a key and the other has none" in refused.stderr

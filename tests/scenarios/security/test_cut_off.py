@@ -20,8 +20,7 @@ def read_out(events: Subscription) -> int:
     while True:
         try:
             last = events.get(timeout=WAIT_S).data  # type: ignore[union-attr]
-        except PeerRefused as error:
-            assert "allow-list" in error.reason
+        except PeerRefused:
             return last
 
 
