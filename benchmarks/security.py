@@ -30,7 +30,7 @@ from meshmsg._key_files import allow, new_folder
 TOPIC = "bench.security"
 BATCH = 1000
 #: Bytes of payload in one pass.
-PASS_BYTES = {64: 64_000_000, 1024: 256_000_000}
+PASS_BYTES = {64: 192_000_000, 1024: 512_000_000}
 WAIT_S = 60.0
 
 Keys = Callable[[str], Security | None]

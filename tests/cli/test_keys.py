@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,8 @@ from meshmsg import Peer, Security, Stream
 WAIT_S = 60
 
 
-def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+def command(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, which leaves this one's environment alone."""
     done = subprocess.run(
         [sys.executable, "-m", "meshmsg", *map(str, arguments)],
         capture_output=True,
@@ -26,28 +29,38 @@ def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]
     return done
 
 
+@pytest.fixture
+def keys(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`meshmsg keys` in this process."""
+
+    def run_one(*arguments: object, status: int = 0) -> Any:
+        done = run("keys", *map(str, arguments))
+        assert done.exit_code == status, done.stderr
+        return done
+
+    return run_one
+
+
 def secrets_of(folder: Path) -> list[str]:
     return [(folder / name).read_text().strip() for name in ("mesh.key", "peer.key")]
 
 
-def test_from_new_keys_to_an_event(tmp_path: Path) -> None:
+def test_from_new_keys_to_an_event(tmp_path: Path, keys: Callable[..., Any]) -> None:
     shop, desk = tmp_path / "shop", tmp_path / "desk"
-    printed = [run("keys", "new", shop, "--name", "shop")]
+    printed = [keys("new", shop, "--name", "shop")]
     mesh_key = shop / "mesh.key"
-    printed.append(
-        run("keys", "new", desk, "--name", "desk", "--mesh-key-file", mesh_key, "--json")
-    )
+    printed.append(keys("new", desk, "--name", "desk", "--mesh-key-file", mesh_key, "--json"))
     made = json.loads(printed[-1].stdout)
     assert made["name"] == "desk"
     rights = ["--publish", "none", "--subscribe", "a.**", "--no-stats", "--json"]
-    printed.append(run("keys", "allow", shop, made["key"], "--name", "desk", *rights))
+    printed.append(keys("allow", shop, made["key"], "--name", "desk", *rights))
     allowed = json.loads(printed[-1].stdout)
     assert (allowed["publish"], allowed["subscribe"], allowed["stats"]) == ([], ["a.**"], False)
-    printed.append(run("keys", "show", shop, "--json"))
+    printed.append(keys("show", shop, "--json"))
     shown = json.loads(printed[-1].stdout)
     assert [row["name"] for row in shown["allow"]] == ["shop", "desk"]
-    printed.append(run("keys", "allow", desk, shown["key"], "--name", "shop"))
-    printed.append(run("keys", "show", desk))
+    printed.append(keys("allow", desk, shown["key"], "--name", "shop"))
+    printed.append(keys("show", desk))
     assert shown["mesh_keys"][0] in printed[-1].stdout  # the same fingerprint
     for done in printed:
         for secret in secrets_of(shop) + secrets_of(desk):
@@ -64,12 +77,14 @@ def test_from_new_keys_to_an_event(tmp_path: Path) -> None:
             "--timeout",
             "50s",
         ]
-        seen = run("--keys", desk, "sub", "a.**", *options)  # by the name that the list gives it
+        seen = command(
+            "--keys", desk, "sub", "a.**", *options
+        )  # by the name that the list gives it
         assert "hello" in seen.stdout
-        refused = run("sub", "a.**", *options, status=1)
+        refused = command("sub", "a.**", *options, status=1)
         assert "one side has a key and the other has none" in refused.stderr
-    assert json.loads(run("keys", "revoke", shop, "desk", "--json").stdout)["name"] == "desk"
-    assert "is not on the list" in run("keys", "revoke", shop, "desk", status=1).stderr
+    assert json.loads(keys("revoke", shop, "desk", "--json").stdout)["name"] == "desk"
+    assert "is not on the list" in keys("revoke", shop, "desk", status=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -82,9 +97,11 @@ def test_from_new_keys_to_an_event(tmp_path: Path) -> None:
         (["show", "{dir}/nothing"], "cannot be read"),
     ],
 )
-def test_wrong_usage_is_told(tmp_path: Path, arguments: list[str], problem: str) -> None:
+def test_wrong_usage_is_told(
+    tmp_path: Path, arguments: list[str], problem: str, keys: Callable[..., Any]
+) -> None:
     from meshmsg._key_files import new_folder
 
     new_folder(tmp_path / "k", "p", None)
     given = [text.format(dir=tmp_path / "k") for text in arguments]
-    assert problem in run("keys", *given, status=2).stderr
+    assert problem in keys(*given, status=2).stderr
