@@ -387,6 +387,7 @@ class LogsPlease(_Message, frozen=True, tag="logs?"):
     number: U64
     mesh: Name
     patterns: Annotated[list[Name], msgspec.Meta(max_length=1024)]
+    nonce: Short = b""  # prove your key with this
 
 
 class LogInfo(msgspec.Struct, frozen=True):
@@ -409,6 +410,8 @@ class Logs(_Message, frozen=True, tag="logs"):
     peer: Name = ""
     logs: list[LogInfo] = []
     error: Text = ""
+    key: Short = b""  # the public key of whom says this, where it was asked to prove it
+    proof: Short = b""
 
 
 class Read(_Message, frozen=True, tag="read"):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from meshmsg import _control as c
 from meshmsg._allow import Grant
 from meshmsg._errors import ConfigError
-from meshmsg._keyring import ALL, Keyring
+from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
 from meshmsg.transports.curve import CONTROL
 from meshmsg.transports.doors import Door, connections_allowed, cut, cut_all
 from meshmsg.transports.zap import ZapRequest, ZapServer
@@ -34,7 +34,6 @@ ZAP_PER_TURN_MAX = 256
 LOOK_S = 0.5
 #: Refusals that are remembered, so that each is logged once.
 TOLD_MAX = 1000
-NONCE_BYTES = 16
 TOKEN_BYTES = 12
 STREAM_BYTES = 8
 #: What is said once when connections fail for a reason that somebody can mend.
@@ -214,6 +213,13 @@ class Gate:
             return ""
         return f"a peer that calls itself {peer!r} has the key of {grant.name or 'nobody'!r}"
 
+    def is_another(self, instance: int, user: bytes) -> bool:
+        """Whether the number of a peer that is here belongs to another key."""
+        if not self.apart:
+            return False
+        known: list[Any] = [*self._node.clients(), *self._node.links.up()]
+        return any(one.instance == instance and one.user != user for one in known)
+
     def may_receive(self, user: bytes, stream: str) -> bool:
         """Whether a user may have all events of a stream of ours."""
         if not self.apart:
@@ -288,6 +294,13 @@ class Gate:
         proof = self.keyring.prove(user, nonce, _transcript(welcome))
         return replace(welcome, key=self.keyring.curve.own.public, proof=proof)
 
+    def sign_logs(self, user: bytes, nonce: bytes, logs: c.Logs) -> c.Logs:
+        """An answer about logs with the same proof."""
+        if not self.apart or self.keyring is None or len(nonce) != NONCE_BYTES:
+            return logs
+        proof = self.keyring.prove(user, nonce, logs_transcript(logs))
+        return replace(logs, key=self.keyring.curve.own.public, proof=proof)
+
     def identify(self, link: Link, welcome: c.Welcome) -> str:
         """Take down who answered; returns why it is not believed, empty if it is."""
         if not self.apart or self.keyring is None:
@@ -298,8 +311,11 @@ class Gate:
         user = welcome.key.hex().encode()
         if keyring.grant(user) is None:
             return f"our allow-list does not name the public key {welcome.key.hex()}"
-        link.user = user
-        return self.why_not(user, welcome.peer)
+        reason = self.why_not(user, welcome.peer)
+        if not reason and self.is_another(welcome.instance, user):
+            reason = f"another peer has the number that {welcome.peer!r} calls its own"
+        link.user = b"" if reason else user
+        return reason
 
     def screen(self, link: Link, welcome: c.Welcome) -> c.Welcome:
         """A welcome without streams that its sender may not publish."""
@@ -327,6 +343,8 @@ class Gate:
             good = good and (message.stream in link.streams or message.stream in link.recorded)
         elif isinstance(message, c.Here):
             good = good and message.peer == link.peer
+        elif isinstance(message, c.Bye):
+            good = good and message.instance == link.instance
         self.counters["strange_answers"] += not good
         return good
 

@@ -14,6 +14,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+from meshmsg import _control as c
 from meshmsg._allow import Grant, parse_allow
 from meshmsg._errors import ConfigError
 from meshmsg._extras import need
@@ -36,6 +37,8 @@ ALL = Grant("*", b"")
 _DOOR = b"curve control server"
 _CLIENT = b"curve client"
 _WELCOME = b"welcome"
+#: Bytes of a question that a proof answers.
+NONCE_BYTES = 16
 
 
 class Keyring:
@@ -141,6 +144,11 @@ class Keyring:
         own = x25519.X25519PrivateKey.from_private_bytes(self.curve.own.secret)
         shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(theirs))
         return hmac.digest(derive(shared, _WELCOME), nonce + transcript, sha256)
+
+
+def logs_transcript(logs: c.Logs) -> bytes:
+    """What is proved of an answer about logs."""
+    return f"logs\n{logs.peer}\n{logs.number}".encode()
 
 
 def read_pair(path: Path) -> Pair:

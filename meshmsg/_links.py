@@ -179,7 +179,7 @@ class Links:
         elif isinstance(message, c.Unknown):
             self._greet(link)
         elif isinstance(message, c.Answer):
-            self._node.questions.on_answer(message)
+            self._node.questions.on_answer(link, message)
         elif isinstance(message, c.Pong):
             if message.instance != link.instance:
                 self._greet(link)

@@ -100,7 +100,7 @@ class Node:
         self.service = ReplayService(
             config.name, config.mesh, self.counters, self._log_entries, self.send
         )
-        self.service.may = self.gate.may_read
+        self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True

@@ -55,6 +55,9 @@ class Reception:
             self._gate.spoke(request.fd)
             now = time.monotonic()
             client = self.clients.get(request.identity)
+            if client is not None and client.user != request.user:
+                self._forget(request.identity, now)  # somebody took over its routing id
+                client = None
             if client is not None:
                 client.last_seen = now
             try:
@@ -125,7 +128,7 @@ class Reception:
                 client.greeted = True
                 node.finder.greet(identity, client.instance)
         elif isinstance(message, c.Answer):
-            node.questions.on_answer(message)
+            node.questions.on_answer(identity, message)
         elif isinstance(message, c.Bye):
             node.finder.on_bye(client.instance)
             self._forget(identity, now)
@@ -139,6 +142,8 @@ class Reception:
             reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {node.config.mesh!r}"
         elif hello.instance == node.instance:
             reason = ITSELF
+        elif self._gate.is_another(hello.instance, request.user):
+            reason = f"another peer has the number that {hello.peer!r} calls its own"
         elif identity not in self.clients and len(self.clients) >= CLIENTS_MAX:
             reason = f"{CLIENTS_MAX} peers are connected already"
         if reason:

@@ -98,6 +98,8 @@ class ReplayService:
         self._wanted = threading.Condition()
         #: Whether a user may read a log.
         self.may: Callable[[bytes, LogEntry], bool] = lambda user, entry: True
+        #: Prove who we are to a user that asks for it.
+        self.sign: Callable[[bytes, bytes, c.Logs], c.Logs] = lambda user, nonce, logs: logs
         self._lists: deque[tuple[bytes, c.LogsPlease, bytes]] = deque()
         self._reads: dict[tuple[bytes, int], _Read] = {}
         self._turns: deque[_Read] = deque()
@@ -231,7 +233,8 @@ class ReplayService:
             return
         entries = [e for e in self._entries() if self.may(user, e)]
         logs = [_info(e) for e in entries if wanted.overlaps(Pattern(e.topics))]
-        self._post(identity, c.Logs(question.number, self._peer, logs))
+        answer = c.Logs(question.number, self._peer, logs)
+        self._post(identity, self.sign(user, question.nonce, answer))
 
     def _step(self, read: _Read) -> None:
         """Send the next part of a read, and have it wait for its turn or for credit."""
