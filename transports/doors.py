@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import zmq
 
 EVENTS_PER_READ_MAX = 10_000
+DESCRIPTORS_MAX = 65_536
 #: Part of the process's file descriptors that one bound socket may use.
 SHARE_OF_FILES = 3 / 8
 
@@ -106,26 +107,28 @@ def cut(descriptors: Iterable[int], addresses: Iterable[str]) -> int:
 
 def cut_all(addresses: Iterable[str]) -> int:
     """End all connections that came to one of our addresses, those too that nobody has noted."""
-    return cut([int(name) for name in os.listdir("/dev/fd") if name.isdecimal()], addresses)
+    try:
+        names = [int(name) for name in os.listdir("/dev/fd") if name.isdecimal()]
+    except OSError:  # there is no descriptor left to look with
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        names = list(range(DESCRIPTORS_MAX if soft < 0 else min(soft, DESCRIPTORS_MAX)))
+    return cut(names, addresses)
 
 
 def _cut(fd: int, addresses: set[str]) -> bool:
+    # Not a copy of the descriptor: this has to work when there is none left.
     try:
-        copy = os.dup(fd)
+        connection = socket.socket(fileno=fd)
+    except (OSError, ValueError):  # closed by now, or not a socket
+        return False
+    try:
+        if not _is_ours(connection, addresses):
+            return False
+        connection.shutdown(socket.SHUT_RDWR)
     except OSError:
         return False
-    try:
-        connection = socket.socket(fileno=copy)
-    except OSError:  # not a socket
-        os.close(copy)
-        return False
-    with connection:
-        try:
-            if not _is_ours(connection, addresses):
-                return False
-            connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return False
+    finally:
+        connection.detach()  # it is ZeroMQ's, to be closed there
     return True
 
 
