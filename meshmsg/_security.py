@@ -13,7 +13,7 @@ from pathlib import Path
 
 from meshmsg._errors import ConfigError
 from meshmsg._extras import need
-from meshmsg._values import set_field, several
+from meshmsg._values import one_of, set_field, several
 
 #: A mesh key is a secret that a machine drew: what a person makes up can be guessed.
 MESH_KEY_BYTES_MIN = 32
@@ -26,6 +26,7 @@ _SALT = b"meshmsg mesh key 1"
 MESH_KEY_NAME = "mesh.key"
 PEER_KEY_NAME = "peer.key"
 ALLOW_NAME = "allow.toml"
+EDGES = ("statsd", "nanomsg", "moldudp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Security:
     """A folder of `meshmsg keys new`: mesh key, this peer's own key, and the allow-list."""
     other_keys: tuple[str | bytes, ...] = field(default=(), repr=False)
     """Mesh keys that are understood too, while the key is being changed."""
+    plain: tuple[str, ...] = ()
+    """Edges without keys that may go beyond this machine: `statsd`, `nanomsg`, `moldudp`."""
     keys: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +59,8 @@ class Security:
         if len(places) != 1:
             problem = "give one of mesh_key, mesh_key_file and key_dir; `meshmsg keys new DIR`"
             raise ConfigError("security", f"{problem} makes such a folder")
+        edges = several("security.plain", self.plain, str, f"one of {', '.join(EDGES)}")
+        set_field(self, "plain", tuple(one_of("security.plain", edge, EDGES) for edge in edges))
         wanted = "a mesh key or a list of them"
         others = _several_keys(self.other_keys, wanted)
         set_field(self, "other_keys", others)

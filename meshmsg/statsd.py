@@ -21,6 +21,7 @@ from meshmsg._errors import ClosedError, ConfigError, MeshError, WaitTimeout
 from meshmsg._extras import need
 from meshmsg._patience import publish_patiently
 from meshmsg._peer import Peer
+from meshmsg._plain import check_plain
 from meshmsg._statsd_lines import Meaning, topic_of
 from meshmsg._statsd_report import Growth, metrics_of, word
 from meshmsg._topics import check_topic
@@ -74,6 +75,8 @@ class StatsdServer:
         core = need("meshmsg.recovery.statsd_aggregates", "statsd", "statsd")
         self._peer = peer
         self._place = split_host("bind", bind)
+        if not secret:  # packets that are signed prove who they are from
+            check_plain(peer, "statsd", self._place[0])
         self._prefix = check_topic(prefix)
         self._interval_s = parse_time("interval", interval)
         if self._interval_s <= 0:
@@ -306,6 +309,7 @@ class StatsdReporter:
         prefix: str = "meshmsg",
         interval: float | str = "10s",
     ) -> None:
+        check_plain(peer, "statsd", split_host("to", to)[0])
         self._client = statsd_client(to)
         self._peer = peer
         self._prefix = f"{prefix}.{word(peer.name)}" if prefix else word(peer.name)

@@ -117,3 +117,26 @@ def test_a_name_that_everyone_would_refuse_is_refused_at_the_start(
         Peer("other", security=security).open()
     with Peer("shop", streams=[Stream("b.**")], security=security):
         assert "our allow-list does not let us publish" in caplog.text
+
+
+def test_edges_without_keys_stay_on_this_machine_unless_told(mesh_key: str) -> None:
+    from meshmsg._plain import check_plain, check_plain_url
+
+    closed = Peer("p", security=Security(mesh_key=mesh_key))
+    told = Peer("p", security=Security(mesh_key=mesh_key, plain="statsd"))
+    for host in ("10.0.0.7", "0.0.0.0", "::", "metrics.example"):
+        with pytest.raises(ConfigError, match=r"statsd has no keys.*plain='statsd'"):
+            check_plain(closed, "statsd", host)
+        check_plain(told, "statsd", host)
+        check_plain(Peer("p"), "statsd", host)
+        with pytest.raises(ConfigError, match="moldudp"):
+            check_plain(told, "moldudp", host)
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_plain(closed, "statsd", host)
+    for url in ("tcp://10.0.0.7:7", "tcp://*:7", "ws://10.0.0.7:80/x"):
+        with pytest.raises(ConfigError, match="nanomsg"):
+            check_plain_url(closed, "nanomsg", url)
+    for url in ("tcp://127.0.0.1:7", "ipc:///tmp/x", "tls+tcp://10.0.0.7:7", "tcp://[::1]:7"):
+        check_plain_url(closed, "nanomsg", url)
+    with pytest.raises(ConfigError, match="plain"):
+        Security(mesh_key=mesh_key, plain="ftp")
