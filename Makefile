@@ -65,6 +65,7 @@ bench: $(BENCH) ## measure speed and latency
 	$(BIN)/python benchmarks/sink.py
 	$(BIN)/python benchmarks/statsd.py
 	$(BIN)/python benchmarks/sink.py
+	$(BIN)/python benchmarks/security.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build dist *.egg-info htmlcov .coverage .coverage.*

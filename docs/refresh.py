@@ -20,10 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meshmsg import Discovery, Feed, Multicast, PeerConfig, Record, Stream, Tuning
+from meshmsg import Discovery, Feed, Multicast, PeerConfig, Record, Security, Stream, Tuning
 
 ROOT = Path(__file__).resolve().parent.parent
-_KINDS = (Stream, Multicast, Feed, Discovery, Record, Tuning, PeerConfig)
+_KINDS = (Stream, Multicast, Feed, Discovery, Record, Security, Tuning, PeerConfig)
 CONFIG_CLASSES = {kind.__name__: kind for kind in _KINDS}
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
@@ -58,7 +58,7 @@ def fields_of(name: str) -> list[tuple[str, str, str]]:
     """Name, default and docstring of each field of a configuration class."""
     kind = CONFIG_CLASSES[name]
     texts = _docstrings(kind)
-    return [(f.name, _default(f), texts[f.name]) for f in dataclasses.fields(kind)]
+    return [(f.name, _default(f), texts[f.name]) for f in dataclasses.fields(kind) if f.init]
 
 
 def _docstrings(kind: type) -> dict[str, str]:

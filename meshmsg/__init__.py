@@ -34,6 +34,7 @@ from meshmsg._event import Event, Loss, Position
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, __version__
 from meshmsg._presence import PeerChange, PeerInfo, PeerWatch
+from meshmsg._security import Security
 from meshmsg._subscription import Subscription
 from meshmsg.recovery.ledger import Ledger, LedgerRow
 
@@ -78,6 +79,7 @@ __all__ = [
     "PublishTimeout",
     "Record",
     "ReplayError",
+    "Security",
     "Stream",
     "Subscription",
     "TopicError",

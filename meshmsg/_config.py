@@ -21,6 +21,7 @@ from meshmsg._errors import ConfigError, TopicError
 from meshmsg._frame import FRAME_BYTES_MAX
 from meshmsg._log_words import FsyncWord, Retention
 from meshmsg._multicast import Feed, Multicast
+from meshmsg._security import Security
 from meshmsg._topics import Pattern, check_pattern, check_topic
 from meshmsg._values import (
     addresses,
@@ -233,6 +234,11 @@ class Tuning:
     """While multicast packets come this close together, a waiting subscription does not sleep."""
     close_timeout_s: float = 5.0
     """How long `close` waits for subscribers to take what they have not yet received."""
+    handshake_timeout_s: float = 10.0
+    """Who connects and does not get through the handshake in this time is disconnected."""
+    connections_max: int = 10_000
+    """Connections to each of the two ports of a peer, and at most 3/8 of the files that the process
+    may open; beyond, those go first that have said nothing for longest."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -275,6 +281,9 @@ class PeerConfig:
     discovery: Discovery | None = None
     """A `Discovery`, or `"none"`, `"auto"`, `"zeroconf"`, `"gossip"`; `None`: what
     `MESHMSG_DISCOVERY` says, or `"auto"`."""
+    security: Security | None = None
+    """A `Security`: keys without which nobody takes part; `None`: what `MESHMSG_KEYS`,
+    `MESHMSG_MESH_KEY_FILE` or `MESHMSG_MESH_KEY` say, or none."""
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
@@ -322,8 +331,20 @@ class PeerConfig:
         set_field(self, "record", Record.of(self.record))
         if self.record is not None and self.data_dir is None:
             raise ConfigError("data_dir", "record= keeps streams: say where, data_dir='./data'")
+        if self.security is not None and not isinstance(self.security, Security):
+            problem = "is not a Security: write Security(mesh_key='...') or Security(key_dir='...')"
+            raise ConfigError("security", problem)
+        self._check_secured()
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
+
+    def _check_secured(self) -> None:
+        """Where security is asked for and a transport cannot give it, nothing starts."""
+        open_ones = [s.label for s in self.streams if s.transport is not None]
+        open_ones += [feed.stream for feed in self.feeds]
+        if self.security is not None and open_ones:
+            problem = f"multicast cannot be sealed yet, and {open_ones[0]!r} comes by multicast"
+            raise ConfigError("security", f"{problem}: leave out its transport=, or security=")
 
 
 def load_toml(path: str | Path) -> PeerConfig:
@@ -343,7 +364,7 @@ def load_toml(path: str | Path) -> PeerConfig:
 
 def config_from_tables(tables: Mapping[str, Any]) -> PeerConfig:
     """A `PeerConfig` from the tables of a TOML file."""
-    _only(tables, ("peer", "stream", "feed"), "")
+    _only(tables, ("peer", "stream", "feed", "security"), "")
     peer = tables.get("peer")
     if not isinstance(peer, dict) or "name" not in peer:
         raise ConfigError("[peer]", "is missing, or has no name: write [peer] and name = '...'")
@@ -357,11 +378,13 @@ def config_from_tables(tables: Mapping[str, Any]) -> PeerConfig:
     tuning = values.pop("tuning", {})
     if isinstance(values.get("record"), dict):
         values["record"] = _table(Record, values["record"], "peer.record.")
-    apart = ("streams", "feeds", "tuning")
+    apart = ("streams", "feeds", "security", "tuning")
     known = [f.name for f in dataclasses.fields(PeerConfig) if f.name not in apart]
     _only(values, known, "peer.")
     if isinstance(values.get("discovery"), dict):  # or one of its words
         values["discovery"] = _table(Discovery, values["discovery"], "peer.discovery.")
+    if "security" in tables:
+        values["security"] = _table(Security, tables["security"], "security.")
     values |= {
         "streams": tuple(_carried(Stream, s, f"stream[{n}].") for n, s in enumerate(streams)),
         "feeds": tuple(_carried(Feed, f, f"feed[{n}].") for n, f in enumerate(feeds)),
@@ -382,7 +405,7 @@ def _carried(kind: type[T], table: object, where: str) -> T:
 def _table(kind: type[T], table: object, where: str) -> T:
     if not isinstance(table, dict):
         raise ConfigError(where.rstrip("."), "is not a table")
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    fields = [f for f in dataclasses.fields(kind) if f.init]  # type: ignore[arg-type]
     _only(table, [f.name for f in fields], where)
     for f in fields:
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING

@@ -39,6 +39,7 @@ Id = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=DURATION_MAX_S)]
+Short = Annotated[bytes, msgspec.Meta(max_length=64)]
 Range = tuple[U64, U64]
 Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
 
@@ -69,6 +70,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     streams: list[Name] = []
     version: int = PROTOCOL_VERSION
     software: Name = ""
+    nonce: Short = b""  # prove your key with this
 
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
@@ -118,6 +120,8 @@ class Welcome(_Message, frozen=True, tag="welcome"):
     recorded: list[StreamInfo] = []  # of other peers, kept and served here
     version: int = PROTOCOL_VERSION
     software: Name = ""
+    key: Short = b""  # the public key of whom says this, where peers have keys of their own
+    proof: Short = b""
 
 
 class Refused(_Message, frozen=True, tag="refused"):
@@ -383,6 +387,7 @@ class LogsPlease(_Message, frozen=True, tag="logs?"):
     number: U64
     mesh: Name
     patterns: Annotated[list[Name], msgspec.Meta(max_length=1024)]
+    nonce: Short = b""  # prove your key with this
 
 
 class LogInfo(msgspec.Struct, frozen=True):
@@ -405,6 +410,8 @@ class Logs(_Message, frozen=True, tag="logs"):
     peer: Name = ""
     logs: list[LogInfo] = []
     error: Text = ""
+    key: Short = b""  # the public key of whom says this, where it was asked to prove it
+    proof: Short = b""
 
 
 class Read(_Message, frozen=True, tag="read"):

@@ -32,8 +32,9 @@ from meshmsg.transports.reach import (
 )
 
 if TYPE_CHECKING:
-    from meshmsg._links import Link
-    from meshmsg._node import Client, Node
+    from meshmsg._link import Link
+    from meshmsg._node import Node
+    from meshmsg._reception import Client
 
 log = logging.getLogger("meshmsg.discovery")
 

@@ -228,7 +228,7 @@ class GroupSide:
     def _new_member(self, join: Join, link: bytes, peer: str, now: float) -> RemoteMember | None:
         assert self._context is not None
         try:
-            work = WorkOutlet(self._context, join.sub, self._addresses)
+            work = WorkOutlet(self._context, join.sub, self._addresses, self._context.user_of(link))
         except BindError as error:
             log.error("no socket for %s: %s", peer, error)
             self._side.counters["members_refused"] += 1

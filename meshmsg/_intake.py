@@ -54,9 +54,11 @@ from meshmsg._source import (
     Source,
     StartAt,
     TailHint,
+    heard_next,
+    row_of,
 )
 from meshmsg._topics import TopicFilter
-from meshmsg.recovery.ledger import LedgerRow, row_from_positions
+from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
 from meshmsg.transports.fanout import FanoutClient
@@ -263,7 +265,7 @@ class Intake:
     def fds(self) -> tuple[int, ...]:
         """File descriptors for an event loop: data, wake-up, multicast groups."""
         lines = [line.fd for line in list(self._lines.values())]
-        return (self._client.fd, self._client.wakeup.fd, *lines)
+        return (*self._client.fds, self._client.wakeup.fd, *lines)
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
@@ -326,7 +328,7 @@ class Intake:
         if verdict == "new":
             verdict = self._judge(source, frame.topics)
         if verdict == "some":
-            chosen = [self.filter.matches(topic) for topic in frame.topics]
+            chosen = [self._takes(source, topic) for topic in frame.topics]
             ids = frame.topic_ids
             assert ids is not None
             keep = [i for i in range(lo, hi) if chosen[ids[i]]]
@@ -345,12 +347,19 @@ class Intake:
 
     def _judge(self, source: Source, topics: tuple[str, ...]) -> str:
         """Whether the patterns take `all`, `none` or `some` of a frame's topics."""
-        chosen = {self.filter.matches(topic) for topic in topics}
+        chosen = {self._takes(source, topic) for topic in topics}
         verdict = "some" if len(chosen) > 1 else "all" if chosen.pop() else "none"
         if len(source.keeps) > 10_000:
             source.keeps.clear()
         source.keeps[topics] = verdict
         return verdict
+
+    def _takes(self, source: Source, topic: str) -> bool:
+        """Whether a topic is wanted; one that its stream may not carry never is."""
+        if source.only is not None and not source.only.matches(topic):
+            self.counters["foreign_topics"] += 1
+            return False
+        return self.filter.matches(topic)
 
     def _rest(self, left: int) -> Batch:
         """What the consumer has yet to take of the batch it is in, as a batch of its own."""
@@ -548,6 +557,8 @@ class Intake:
                 # Leaving at once would throw away what it sent and nobody has read yet.
                 self._leaving[notice.address] = now
                 self._settled = False
+                if notice.at_once:
+                    self._client.disconnect(notice.address)
             else:
                 source = self._by_name.get(notice.stream)
                 if source is not None:
@@ -565,8 +576,7 @@ class Intake:
                 source = Source(info, wire_id, notice.link, self._codec_for(info))
                 self._add_source(source)
                 self._client.subscribe(wire_id.to_bytes(8, "little"))
-            source.info = info
-            source.link = notice.link
+            source.attach(info, notice.link)
             self.lending.on_attach(source, notice.more, now)
             if info.multicast is not None:
                 self._tune_in(source, info.multicast, self._interface, self._second_interface)
@@ -575,8 +585,10 @@ class Intake:
                 self._leave_groups()
         self._settled = False
         self._leaving.pop(notice.address, None)
+        wire_ids = [self._by_name[info.name].wire_id for info in notice.streams]
+        streams = [wire_id.to_bytes(8, "little") for wire_id in wire_ids]
         try:
-            self._client.connect(notice.address)
+            self._client.connect(notice.address, notice.key, streams)
         except ProtocolError as error:
             self.counters["bad_messages"] += 1
             log.warning("a publisher names an address that cannot be used: %s", error)
@@ -670,6 +682,10 @@ class Intake:
     def injected_drops(self) -> int:
         """Packets lost on purpose."""
         return sum(line.counters["injected_drops"] for line in list(self._lines.values()))
+
+    def foreign(self) -> Counter[str]:
+        """Frames of streams that were not whose they came from."""
+        return Counter(foreign_frames=self._client.foreign)
 
     def _codec_for(self, info: StreamInfo) -> Codec:
         if self._codec is not None:
@@ -779,7 +795,7 @@ class Intake:
                     waiting = True
                     break
                 # What is missing of the old epoch went with the memory of the process that had it.
-                stop = max(_heard_next(source), source.ends.pop(source.receiver.epoch, 0))
+                stop = max(heard_next(source), source.ends.pop(source.receiver.epoch, 0))
                 source.overs.pop(source.receiver.epoch, None)
                 self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
@@ -932,11 +948,11 @@ class Intake:
             for source in list(self._by_name.values()):
                 for books in source.old_books:
                     figures = self._figures(books, None)
-                    rows.append(_row(figures, label, figures.consumed, "ended"))
+                    rows.append(row_of(figures, label, figures.consumed, "ended"))
                 if source.receiver is not None:
                     figures = self._figures(source.books, source.receiver)
-                    stop = max(_heard_next(source), figures.received)
-                    rows.append(_row(figures, label, stop, "live"))
+                    stop = max(heard_next(source), figures.received)
+                    rows.append(row_of(figures, label, stop, "live"))
         return rows
 
     def _figures(self, books: Books, receiver: StreamReceiver | None) -> Figures:
@@ -977,29 +993,3 @@ class Intake:
                         source.packets.leave()
                 for line in self._lines.values():
                     line.close()
-
-
-def _heard_next(source: Source) -> int:
-    """One past the last event that we know of, if only by some of its packets."""
-    below = None if source.packets is None else source.packets.receiver
-    receiver = source.receiver
-    if below is not None and receiver is not None and below.epoch == receiver.epoch:
-        first, stop = below.begun
-        if first == receiver.high:  # not any other: nothing has proved it yet
-            return max(source.heard_next, stop)
-    return source.heard_next
-
-
-def _row(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:
-    return row_from_positions(
-        figures.stream,
-        figures.epoch,
-        label,
-        start=figures.start,
-        stop=stop,
-        consumed=figures.consumed,
-        delivered=figures.delivered,
-        filtered=figures.filtered,
-        lost=figures.lost,
-        state=state,
-    )

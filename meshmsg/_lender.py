@@ -60,6 +60,10 @@ class Lender:
         """The streams."""
         return list(self._logs)
 
+    def log_of(self, stream: str) -> RecordedLog | None:
+        """The log of a stream, if it is recorded here."""
+        return self._logs.get(stream)
+
     def infos(self) -> list[c.StreamInfo]:
         """The streams as they are announced."""
         return [recorded.info() for recorded in list(self._logs.values())]

@@ -16,11 +16,13 @@ from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._event import Position
 from meshmsg._intake import Intake
+from meshmsg._link import Link, data_address, reachable
 from meshmsg._member import Member
 from meshmsg._member_words import Parted
 from meshmsg._source import Attach, Complete, Detach, Lend
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
+from meshmsg.transports.zmq_base import LOCKED_OUT, ONE_HAS_NO_KEY
 
 if TYPE_CHECKING:
     from meshmsg._node import Node
@@ -29,38 +31,10 @@ log = logging.getLogger("meshmsg.peer")
 
 LINKS_MAX = 10_000
 MESSAGES_PER_TURN_MAX = 256
-
-
-class Link:
-    """One dialled connection to another peer."""
-
-    def __init__(self, address: str, client: ControlClient, *, given: bool) -> None:
-        self.address = address
-        self.client = client
-        self.given = given  #: by the user's `connect=`; others were learnt
-        self.state = "dialling"
-        self.reason = ""
-        self.peer = ""
-        self.instance = 0
-        self.data_address = ""
-        self.streams: dict[str, c.StreamInfo] = {}
-        self.recorded: dict[str, c.StreamInfo] = {}  #: of other peers, kept by this one
-        self.last_seen = time.monotonic()
-        self.reconnects = -1
-        self.told = 0  #: streams of ours that the last hello named
-        self.found = False  #: by discovery, which sees to it
-        self.noted = "dialling"  #: its state, as far as discovery has seen it
-
-    @property
-    def host(self) -> str:
-        """The host that was dialled; empty for ipc."""
-        if self.address.startswith("ipc://"):
-            return ""
-        return self.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-
-    def send(self, parts: list[bytes]) -> bool:
-        """Send now; only from the I/O thread."""
-        return self.client.send(parts)
+#: A connection that ended before its handshake may be an accident; so many in a row are not.
+LOCKED_OUT_TIMES = 3
+#: ZeroMQ gives up where it was refused: so often we try again ourselves.
+KNOCK_AGAIN_S = 2.0
 
 
 class Links:
@@ -78,7 +52,7 @@ class Links:
         if len(self._links) >= LINKS_MAX:
             self._node.counters["links_full"] += 1
             return
-        link = Link(address, ControlClient(self._node._context, address), given=given)
+        link = Link(address, self._client(address, 0), given=given)
         link.found = found
         self._links[address] = link
         self._watch(link)
@@ -88,11 +62,16 @@ class Links:
         if any(link.instance == hello.instance for link in self._links.values()):
             return  # what is new it announces to those who dialled it, and we did
         for address in hello.listen:
-            target = _reachable(address, host)
+            target = reachable(address, host)
             if target and target not in self._links:
                 self.dial(target, given=False)
                 self._node.finder.adopt(self._links[target], hello.instance, hello.peer)
                 return
+
+    def _client(self, address: str, door: int) -> ControlClient:
+        curve = self._node._context.curve
+        key = b"" if curve is None else curve.doors[door % len(curve.doors)]
+        return ControlClient(self._node._context, address, key)
 
     def _watch(self, link: Link) -> None:
         for owner in (link.client, link.client.monitor):
@@ -110,9 +89,14 @@ class Links:
         link = self._by_owner.get(id(owner))
         if link is None:
             return
-        if owner is link.client.monitor:
-            for connected in owner.read():
-                self._on_connection(link, connected)
+        monitor = link.client.monitor
+        # Always first: what comes on a new connection must not pass for words of the one before.
+        for connected in list(monitor.read()):
+            self._on_connection(link, connected)
+        if monitor.failure:
+            self._on_failure(link, monitor.failure)
+            monitor.failure = ""
+        if owner is monitor or link.client.monitor is not monitor:
             return
         for _ in range(MESSAGES_PER_TURN_MAX):
             parts = link.client.recv()
@@ -132,17 +116,49 @@ class Links:
         if connected:
             link.reconnects += 1
             link.last_seen = time.monotonic()
+            link.failures, link.user = 0, b""
             self._greet(link)
         elif link.state in ("up", "greeting"):
             log.info("the connection to %s (%s) is lost", link.peer or "?", link.address)
             link.state = "dialling"
+
+    def _on_failure(self, link: Link, reason: str) -> None:
+        """It did not let us in, or we it."""
+        curve = self._node._context.curve
+        if curve is None and reason != ONE_HAS_NO_KEY:
+            return  # it went away, or is no peer at all
+        self._node.counters["locked_out"] += 1
+        link.failures += 1
+        doors = 1 if curve is None else len(curve.doors)
+        if reason == LOCKED_OUT and link.failures % LOCKED_OUT_TIMES == 0 and doors > 1:
+            link.door += 1  # the mesh key is being changed, and it has another one in use
+            self._knock(link)
+        if reason != LOCKED_OUT or link.failures >= LOCKED_OUT_TIMES * doors:
+            self._refuse(link, reason)
+            link.knock_due = time.monotonic() + KNOCK_AGAIN_S
+
+    def _knock(self, link: Link) -> None:
+        """Try anew, from the start."""
+        self._unwatch(link)
+        link.client = self._client(link.address, link.door)
+        self._watch(link)
+
+    def cut_off(self, keys: set[bytes]) -> None:
+        """The holders of these keys may do less than before, or nothing: begin anew with them."""
+        for link in list(self._links.values()):
+            if link.user and bytes.fromhex(link.user.decode()) in keys:
+                log.warning("%s (%s) is cut off", link.peer, link.address)
+                self._let_go(link, at_once=True)
+                link.streams, link.recorded, link.user = {}, {}, b""
+                self._redial(link)
 
     def _greet(self, link: Link) -> None:
         link.state = "greeting"
         self._say_hello(link)
 
     def _say_hello(self, link: Link) -> None:
-        hello = self._node.hello(link.address)
+        link.nonce = self._node.gate.nonce()
+        hello = self._node.hello(link.address, link.nonce)
         link.told = len(hello.streams)
         self._node.post(link, hello)
 
@@ -154,6 +170,8 @@ class Links:
             self._refuse(link, c.version_mismatch(version))
             return
         message = c.decode_message(parts[0])
+        if not self._node.gate.is_believed(link, message):
+            raise ProtocolError(f"{type(message).__name__} of somebody who may not say it")
         if isinstance(message, c.Welcome):
             self._on_welcome(link, message)
         elif isinstance(message, c.Refused):
@@ -161,20 +179,21 @@ class Links:
         elif isinstance(message, c.Unknown):
             self._greet(link)
         elif isinstance(message, c.Answer):
-            self._node.questions.on_answer(message)
+            self._node.questions.on_answer(link, message)
         elif isinstance(message, c.Pong):
             if message.instance != link.instance:
                 self._greet(link)
             else:
-                self._node.on_link_message(link, message, None)
+                self._node.on_link_message(link, self._node.gate.told(link, message), None)
         elif isinstance(message, c.Here):
             self._node.finder.on_here(link.instance, link.host, message)
         elif isinstance(message, c.Ask):
-            self._node.questions.on_ask(link, message, time.monotonic())
+            if self._node.gate.permitted(link.user, message) is not None:
+                self._node.questions.on_ask(link, message, time.monotonic())
         elif isinstance(message, c.Bye):
             link.state = "left"
             self._node.finder.on_bye(message.instance)
-            self._node.on_link_message(link, message, None)
+            self._node.on_link_message(link, self._node.gate.told(link, message), None)
         elif isinstance(message, c.Joined | c.Unjoined):
             self._node.on_group_message(link, message)
         elif isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted | c.StatusPlease):
@@ -204,6 +223,11 @@ class Links:
                 link, f"peer {welcome.peer!r} of mesh {welcome.mesh!r} meets mesh {ours!r}"
             )
             return
+        reason = self._node.gate.identify(link, welcome)
+        if reason:
+            self._refuse(link, reason)
+            return
+        welcome = self._node.gate.screen(link, welcome)
         if self._is_taken(link, welcome):
             return
         again = link.instance == welcome.instance and link.state == "up"
@@ -212,7 +236,8 @@ class Links:
         if link.data_address and link.data_address != address:
             for intake in list(self._node.intakes.values()):
                 intake.notify(Detach(link.data_address))
-        link.state, link.reason = "up", ""
+        link.data_key = self._data_key(link, welcome)
+        link.state, link.reason, link.knock_due = "up", "", None
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
         if not again:
@@ -228,6 +253,12 @@ class Links:
             self._offer_member(link, member, [n for n in link.streams if n not in known], again)
         if not again:
             self._tell_complete()
+
+    def _data_key(self, link: Link, welcome: c.Welcome) -> bytes:
+        curve = self._node._context.curve
+        if curve is None:
+            return b""
+        return welcome.key if link.user else curve.doors[link.door % len(curve.doors)]
 
     def _tell_complete(self) -> None:
         """Nobody has to wait for further peers, if there are none."""
@@ -263,9 +294,13 @@ class Links:
     def drop(self, link: Link) -> None:
         """Give up a connection; what it sent and is not yet read is not lost."""
         self._forget(link)
+        self._let_go(link)
+
+    def _let_go(self, link: Link, *, at_once: bool = False) -> None:
         if link.data_address:
             for intake in list(self._node.intakes.values()):
-                intake.notify(Detach(link.data_address))
+                intake.notify(Detach(link.data_address, at_once))
+                intake.tend(time.monotonic())
         for member in list(self._node.members.values()):
             member.notify(Parted(link, "it is not there any more"))
 
@@ -308,7 +343,7 @@ class Links:
         if not infos:
             return
         more = not born and self._is_one_awaited()
-        intake.notify(Attach(link, link.data_address, infos, more))
+        intake.notify(Attach(link, link.data_address, infos, more, link.data_key))
         intake.tend(time.monotonic())
         self._subscribe(link, intake, [intake.start_for(info, born=born) for info in infos])
         if intake.hold and intake.bookmarks is not None:
@@ -353,13 +388,14 @@ class Links:
                 self._node.post(link, c.Ping(0))
             elif link.state == "greeting":
                 self._greet(link)
+            elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
+                link.knock_due = now + KNOCK_AGAIN_S
+                self._knock(link)
 
     def _redial(self, link: Link) -> None:
-        self._unwatch(link)
-        link.client = ControlClient(self._node._context, link.address)
+        self._knock(link)
         link.state = "dialling"
         link.last_seen = time.monotonic()
-        self._watch(link)
 
     def forgive(self, slept: float) -> None:
         """This process did not run for a while."""
@@ -422,38 +458,3 @@ def _wants(intake: Intake | Member, info: c.StreamInfo) -> bool:
         return intake.filter.overlaps(Pattern(info.topics))
     except ValueError:  # a pattern that we would not take from a user either
         return False
-
-
-def _reachable(address: str, host: str) -> str:
-    """Where to dial back: the host that the message came from, the port that it names.
-
-    A message that came over ipc (no host) is from this machine, and may name what only this
-    machine can reach; any other may not send us anywhere but back to where it came from.
-    """
-    if address.startswith("ipc://"):
-        return "" if host else address
-    port = address.rpartition(":")[2]
-    if not address.startswith("tcp://") or not _is_port(port):
-        return ""
-    if not host:
-        return address if address.startswith(("tcp://127.", "tcp://[::1]:")) else ""
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-
-
-def data_address(dialled: str, fanout: list[tuple[str, str]]) -> str:
-    """The data address that belongs to the control address we dialled."""
-    scheme = dialled.partition("://")[0]
-    pairs = [pair for pair in fanout if pair[1].startswith(scheme + "://")]
-    if not pairs:
-        raise ProtocolError(f"no data address for {dialled}")
-    if scheme == "ipc":
-        return next((data for control, data in pairs if control == dialled), pairs[0][1])
-    port = dialled.rpartition(":")[2]
-    data = next((d for control, d in pairs if control.rpartition(":")[2] == port), pairs[0][1])
-    if not _is_port(data.rpartition(":")[2]):
-        raise ProtocolError(f"{data!r} is not a data address")
-    return f"{dialled.rpartition(':')[0]}:{data.rpartition(':')[2]}"
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65536

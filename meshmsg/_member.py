@@ -31,11 +31,12 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ConfigError, PeerRefused, ProtocolError
 from meshmsg._event import Event, Loss
+from meshmsg._frame import Frame
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
 from meshmsg._member_words import Attached, MemberOptions, Notice, Parted
 from meshmsg._source import StartAt
 from meshmsg._subframe import Work, decode_work
-from meshmsg._topics import TopicFilter
+from meshmsg._topics import Pattern, TopicFilter
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.transports.workqueue import WorkInlet
@@ -146,7 +147,7 @@ class Member:
     def on_joined(self, link: Any, message: Joined, address: str) -> None:
         """A publisher has taken us."""
         epochs = {tail.stream: tail.epoch for tail in message.streams}
-        self.notify(Attached(link, address, epochs))
+        self.notify(Attached(link, address, epochs, link.data_key))
 
     def on_unjoined(self, link: Any, message: Unjoined) -> None:
         """A publisher has not, or not any more."""
@@ -236,9 +237,9 @@ class Member:
         return NEVER
 
     @property
-    def fds(self) -> tuple[int, int]:
+    def fds(self) -> tuple[int, ...]:
         """File descriptors for an event loop: data, wake-up."""
-        return self._inlet.fd, self._inlet.wakeup.fd
+        return (*self._inlet.fds, self._inlet.wakeup.fd)
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
@@ -303,9 +304,21 @@ class Member:
         if source is None or source.epoch != frame.epoch:
             self.counters["stray_work"] += 1  # of a publisher that does not count on us any more
             return
+        if not self._is_own(source, frame):
+            self.counters["foreign_frames"] += 1
+            return
         batch = WorkBatch(frame, work, source, self)
         source.books.received += len(batch)
         self._ready.append(batch)
+
+    def _is_own(self, source: WorkSource, frame: Frame) -> bool:
+        """Whether work is of whom it came from, and what that may say, where that is known."""
+        came_from = self._inlet.came_from
+        if not came_from:
+            return True
+        only = Pattern(source.info.topics)
+        right = self._addresses.get(id(source.link)) == came_from
+        return right and all(only.matches(topic) for topic in frame.topics)
 
     def _sources(self) -> list[WorkSource]:
         return [*self._by_wire.values(), *self._older.values()]
@@ -339,8 +352,12 @@ class Member:
                 source.link = notice.link
                 source.joined, source.start = True, None
                 self._by_wire[source.wire_id] = source
+        wire_ids = (stream_wire_id(self._mesh, name) for name in notice.epochs)
+        streams = [wire_id.to_bytes(8, "little") for wire_id in wire_ids]
         known = self._addresses.get(id(notice.link))
-        if known != notice.address:
+        if known == notice.address:
+            self._inlet.connect(notice.address, notice.key, streams)
+        else:
             for name in notice.epochs:
                 if name in self._offered:
                     self._offered[name].received = 0
@@ -350,7 +367,7 @@ class Member:
                     for source in self._sources():
                         if source.link is notice.link:
                             self._let_go(source)  # the publisher sends it again
-                self._inlet.connect(notice.address)
+                self._inlet.connect(notice.address, notice.key, streams)
             except ProtocolError as error:
                 self.counters["bad_messages"] += 1
                 log.warning("a publisher names an address that cannot be used: %s", error)

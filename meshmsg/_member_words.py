@@ -27,6 +27,7 @@ class Attached:
     link: Any
     address: str
     epochs: dict[str, int]
+    key: bytes = b""  #: what the socket there must have
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,24 @@ from meshmsg import _control as c
 from meshmsg._bookmarks import release
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
-from meshmsg._errors import ClosedError, MeshError, PeerRefused, ProtocolError
+from meshmsg._errors import ClosedError, PeerRefused, ProtocolError
 from meshmsg._event import Position
-from meshmsg._finder import ITSELF, Finder
+from meshmsg._finder import Finder
+from meshmsg._gate import Gate
 from meshmsg._inlet_stats import inlet_stats
 from meshmsg._intake import Intake
-from meshmsg._links import Link, Links, data_address
+from meshmsg._keyring import Keyring
+from meshmsg._link import Link, data_address
+from meshmsg._links import Links
 from meshmsg._member import Member
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
+from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
 from meshmsg._recorder import Recorder
 from meshmsg._replay_service import LogEntry, ReplayService, own_entries
 from meshmsg._source import Join, RepairFrame, Said, TailHint
 from meshmsg.recovery.ledger import Ledger
+from meshmsg.transports.apart import ApartFanoutClient, ApartWorkInlet
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
 from meshmsg.transports.multicast import Inlet, groups_of
@@ -41,25 +46,10 @@ from meshmsg.transports.zmq_base import Context, Poller
 
 log = logging.getLogger("meshmsg.peer")
 
-CLIENTS_MAX = 10_000
-MESSAGES_PER_TURN_MAX = 256
 OUTGOING_MAX = 100_000
 LINGER_S = 1.0
 #: How often a subscription is looked after whose consumer is busy, at most.
 LOOK_S = 0.005
-
-
-class Client:
-    """A peer that dialled us."""
-
-    __slots__ = ("greeted", "host", "instance", "last_seen", "peer")
-
-    def __init__(self, peer: str, instance: int, host: str, now: float) -> None:
-        self.peer = peer
-        self.instance = instance
-        self.host = host
-        self.last_seen = now
-        self.greeted = False  #: told who we are
 
 
 class _Call:
@@ -77,6 +67,7 @@ class Node:
         self.config = config
         self.tuning = config.tuning
         self.software = software
+        keyring = None if config.security is None else Keyring(config.security)
         self.instance = secrets.randbits(63)
         self.epoch = time.time_ns() // 1000
         self.counters: Counter[str] = Counter()
@@ -85,14 +76,18 @@ class Node:
         self.intakes: dict[int, Intake] = {}
         self.members: dict[int, Member] = {}
         self.names: dict[int, str] = {}
-        self._context = Context()
+        curve = None if keyring is None else keyring.curve
+        self._context = Context(curve, self.tuning.handshake_timeout_s)
+        self.gate = Gate(self, keyring)
         self._server = ControlServer(self._context)
-        self._fanout = FanoutServer(self._context, self.tuning.queue_frames)
+        may = self.gate.may_take if self.gate.apart else None
+        self._fanout = FanoutServer(self._context, self.tuning.queue_frames, may)
         self._poller = Poller()
         self._call = _Call()
         self._calls: deque[Callable[[], None]] = deque()
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
-        self._clients: dict[bytes, Client] = {}
+        self.reception = Reception(self)
+        self._context.user_of = self.reception.user_of
         self._reports: set[Intake] = set()
         self._muted: dict[Inlet, float] = {}
         self.questions = Questions(self)
@@ -105,6 +100,7 @@ class Node:
         self.service = ReplayService(
             config.name, config.mesh, self.counters, self._log_entries, self.send
         )
+        self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True
@@ -118,6 +114,7 @@ class Node:
         try:
             for feed in self.config.feeds:
                 groups_of(feed.transport, self.config.interface)  # a wrong interface is told now
+            self.gate.open()
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
@@ -127,6 +124,7 @@ class Node:
             if self.recorder is not None:
                 self.recorder.open()
         except BaseException:  # Ctrl-C too
+            self.gate.close()
             self.publisher.close(0)
             self._server.close(0)
             self._fanout.close(0)
@@ -199,6 +197,7 @@ class Node:
         now = time.monotonic()
         self._forgive_sleep(now)
         due = min(self.publisher.on_tick(now), self._tend(now), self._unmute(now))
+        due = min(due, self.gate.on_tick(now))
         if self.recorder is not None:
             due = min(due, self.recorder.lender.on_tick(now))
         self._drain_outgoing()
@@ -206,12 +205,14 @@ class Node:
             due = now
         for owner in self._poller.wait(due - time.monotonic()):
             if owner is self._server:
-                self._read_server()
+                self.reception.on_readable()
             elif owner is self._call:
                 self._call.wakeup.clear()
             elif isinstance(owner, Inlet):
                 self._read_inlet(owner)
-            elif owner is not self._fanout and not self.publisher.on_member(owner):
+            elif owner is self._fanout or self.gate.on_readable(owner):
+                pass
+            elif not self.publisher.on_member(owner):
                 self.links.on_readable(owner)
         while self._calls:
             self._guard(self._calls.popleft())
@@ -248,7 +249,7 @@ class Node:
         """If this process did not run for a while, nobody else is to blame for the silence."""
         slept = now - self._last_turn
         if slept > self.tuning.ping_interval_s * 2:
-            for client in self._clients.values():
+            for client in self.reception.clients.values():
                 client.last_seen += slept
             self.links.forgive(slept)
             self.finder.forgive(slept)
@@ -266,7 +267,7 @@ class Node:
         if now >= self._ping_due:
             self._ping_due = now + self.tuning.ping_interval_s
             self.links.on_ping(now)
-            self._forget_silent(now)
+            self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
                 self._send_status(intake)
             for member in list(self.members.values()):
@@ -288,14 +289,13 @@ class Node:
                 self.counters["unsent"] += 1
 
     def _leave(self) -> None:
-        tails = self.publisher.tails()
-        for identity in self._clients:
-            self.post(identity, c.Bye(self.instance, tails))
+        self.reception.leave()
         self.links.leave()
         self._drain_outgoing(OUTGOING_MAX)
 
     def _close_sockets(self) -> None:
         self.finder.close()
+        self.gate.close()
         self.links.close()
         self.publisher.close(self._linger_s)
         self._server.close(self._linger_s)
@@ -308,123 +308,14 @@ class Node:
         self.questions.close()
         self.stopped.set()
 
-    # --- those who dial us ---
-
-    def _read_server(self) -> None:
-        for _ in range(MESSAGES_PER_TURN_MAX):
-            received = self._server.recv()
-            if received is None:
-                return
-            identity, host, parts = received
-            now = time.monotonic()
-            client = self._clients.get(identity)
-            if client is not None:
-                client.last_seen = now
-            try:
-                self._on_request(identity, client, host, parts, now)
-            except MeshError as error:  # a bad message, or good form with bad content
-                self.counters["bad_control"] += 1
-                log.debug("a bad control message from %s was dropped: %s", host or "?", error)
-            except Exception:  # a defect of ours must not stop the service of the others
-                log.exception("a control message could not be handled")
-                self.counters["io_errors"] += 1
-
-    def _on_request(
-        self, identity: bytes, client: Client | None, host: str, parts: list[bytes], now: float
-    ) -> None:
-        if len(parts) != 1:
-            raise ProtocolError(f"a request of {len(parts)} parts")
-        version = c.message_version(parts[0])
-        if version != c.PROTOCOL_VERSION:
-            reason = c.version_mismatch(version)
-            self.counters["refused"] += 1
-            log.error("refused a peer at %s: %s", host or "?", reason)
-            self.send(identity, [c.encode_refusal(reason, version)])
-            return
-        message: c.Message | None = c.decode_message(parts[0])
-        if self.recorder is not None and client is not None and message is not None:
-            message = self.recorder.lender.on_request(identity, message)
-        if message is None:
-            return
-        if isinstance(message, c.Hello):
-            self._on_hello(identity, message, host, now)
-        elif isinstance(message, c.Ask):
-            self.questions.on_ask(identity, message, now)
-        elif isinstance(message, c.LogsPlease | c.Read | c.Credit):
-            self.service.on_message(identity, message)
-        elif client is None:
-            self.post(identity, c.Unknown())
-        elif isinstance(message, c.Ping):
-            recorded = [] if self.recorder is None else self.recorder.lender.tails()
-            tails = self.publisher.tails()
-            self.post(identity, c.Pong(message.number, self.instance, tails, recorded))
-        elif isinstance(message, c.Subscribe):
-            self.publisher.on_subscribe(identity, client.peer, message, now)
-        elif isinstance(message, c.Commit):
-            self.publisher.on_commit(identity, message)
-        elif isinstance(message, c.Nack):
-            self.publisher.on_nack(identity, message)
-        elif isinstance(message, c.Status):
-            self.publisher.on_status(identity, message, now)
-        elif isinstance(message, c.Settle):
-            self.publisher.on_settle(identity, message, now)
-        elif isinstance(message, c.Join):
-            self.publisher.on_join(identity, client.peer, message, now)
-        elif isinstance(message, c.Here):
-            self.finder.on_here(client.instance, host, message)
-            if not client.greeted:  # those who do not say who they are need not be told
-                client.greeted = True
-                self.finder.greet(identity, client.instance)
-        elif isinstance(message, c.Answer):
-            self.questions.on_answer(message)
-        elif isinstance(message, c.Bye):
-            self.finder.on_bye(client.instance)
-            del self._clients[identity]
-            self._forget_link(identity, now)
-        else:
-            raise ProtocolError(f"{type(message).__name__} is not a request")
-
-    def _forget_link(self, identity: bytes, now: float) -> None:
-        self.publisher.forget_link(identity, now)
-        if self.recorder is not None:
-            self.recorder.lender.forget(identity)
+    # --- what others are told ---
 
     def stream_names(self) -> list[str]:
         """The streams that can be had here, our own and recorded ones."""
         recorded = [] if self.recorder is None else self.recorder.lender.names()
         return [info.name for info in self.publisher.infos()] + recorded
 
-    def _on_hello(self, identity: bytes, hello: c.Hello, host: str, now: float) -> None:
-        reason = ""
-        if hello.mesh != self.config.mesh:
-            reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {self.config.mesh!r}"
-        elif hello.instance == self.instance:
-            reason = ITSELF
-        elif identity not in self._clients and len(self._clients) >= CLIENTS_MAX:
-            reason = f"{CLIENTS_MAX} peers are connected already"
-        if reason:
-            self.counters["refused"] += 1
-            level = logging.DEBUG if reason == ITSELF else logging.ERROR  # the other side is us
-            log.log(level, "refused %s at %s: %s", hello.peer, host or "?", reason)
-            self.post(identity, c.Refused(reason))
-            return
-        self._clients[identity] = Client(hello.peer, hello.instance, host, now)
-        self.post(identity, self._welcome())
-        if hello.streams:
-            self.links.dial_back(hello, host)
-
-    def _welcome(self) -> c.Welcome:
-        return c.Welcome(
-            peer=self.config.name,
-            instance=self.instance,
-            mesh=self.config.mesh,
-            streams=self.publisher.infos(),
-            fanout=list(self._fanout.addresses),
-            recorded=[] if self.recorder is None else self.recorder.lender.infos(),
-            software=self.software,
-        )
-
-    def hello(self, address: str) -> c.Hello:
+    def hello(self, address: str, nonce: bytes) -> c.Hello:
         """What we say to a peer that we dial."""
         return c.Hello(
             peer=self.config.name,
@@ -434,25 +325,13 @@ class Node:
             listen=self.addresses,
             streams=self.stream_names(),
             software=self.software,
+            nonce=nonce,
         )
 
     def _announce(self) -> None:
         """Our streams have changed: tell everyone."""
-        for identity in self._clients:
-            self.post(identity, self._welcome())
+        self.reception.announce()
         self.links.hello_all()
-
-    def _forget_silent(self, now: float) -> None:
-        limit = now - self.tuning.peer_timeout_s
-        for identity, client in list(self._clients.items()):
-            if client.last_seen < limit:
-                log.info("%s has been silent for %g s", client.peer, self.tuning.peer_timeout_s)
-                del self._clients[identity]
-                self._forget_link(identity, now)
-        seen = {identity: client.last_seen for identity, client in self._clients.items()}
-        self.publisher.forget_silent_members(seen, now)
-
-    # --- questions ---
 
     def _log_entries(self) -> list[LogEntry]:
         """The logs that others may read here."""
@@ -461,11 +340,11 @@ class Node:
 
     def clients(self) -> list[Client]:
         """Those who dialled us."""
-        return list(self._clients.values())
+        return list(self.reception.clients.values())
 
     def client_items(self) -> list[tuple[bytes, Client]]:
         """They, and how to reach them."""
-        return list(self._clients.items())
+        return list(self.reception.clients.items())
 
     # --- subscriptions ---
 
@@ -473,7 +352,8 @@ class Node:
         """A data socket for a subscription."""
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
-        return FanoutClient(self._context, self.tuning.queue_frames)
+        kind = ApartFanoutClient if self.gate.apart else FanoutClient
+        return kind(self._context, self.tuning.queue_frames)
 
     def add_intake(self, intake: Intake, name: str) -> None:
         """Subscribe with every publisher that is or will be there."""
@@ -498,7 +378,7 @@ class Node:
         """A socket for a member of a work group."""
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
-        return WorkInlet(self._context)
+        return (ApartWorkInlet if self.gate.apart else WorkInlet)(self._context)
 
     def add_member(self, member: Member, name: str) -> None:
         """Join the group at every publisher that is or will be there."""
@@ -601,7 +481,7 @@ class Node:
 
     def stats(self) -> dict[str, Any]:
         """Figures of this peer, as plain data."""
-        counters = self.counters + self.publisher.counters
+        counters = self.counters + self.publisher.counters + self.gate.tallies()
         return {
             "peer": self.config.name,
             "mesh": self.config.mesh,
@@ -614,7 +494,8 @@ class Node:
             "members": [self._intake_stats(m) for m in list(self.members.values())],
             **({} if self.recorder is None else {"recorder": self.recorder.stats()}),
             "links": self.links.stats(),
-            "clients": [client.peer for client in list(self._clients.values())],
+            "clients": [client.peer for client in self.clients()],
+            "security": self.gate.stats(),
             "peers": [info.as_dict() for info in self.finder.peers()],
             "discovery": self.finder.stats(),
             "counters": dict(sorted(counters.items())),

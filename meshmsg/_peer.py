@@ -26,6 +26,7 @@ from meshmsg._member import Member
 from meshmsg._multicast import Feed
 from meshmsg._node import Node
 from meshmsg._presence import PeerChange, PeerInfo, PeerWatch
+from meshmsg._security import Security
 from meshmsg._subscription import (
     OnLoss,
     StartFrom,
@@ -67,12 +68,9 @@ class PeerBase:
         feeds: Feed | Sequence[Feed] = (),
         record: str | Sequence[str] | Record | None = None,
         discovery: Discovery | str | None = None,
-        security: None = None,
+        security: Security | None = None,
         tuning: Tuning | None = None,
     ) -> None:
-        # Asked for and not there must not look as if it were.
-        if security is not None:
-            raise ConfigError("security", "is not available in this release: leave it None")
         self.config = PeerConfig(
             name=name,
             streams=(streams,) if isinstance(streams, Stream) else tuple(streams),
@@ -85,6 +83,7 @@ class PeerBase:
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
             record=Record.of(record),
             discovery=Discovery.from_env(os.environ) if discovery is None else discovery,  # type: ignore[arg-type]
+            security=Security.from_env(os.environ) if security is None else security,
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None

@@ -10,7 +10,7 @@ from meshmsg import _control as c
 from meshmsg._errors import ProtocolError, WaitTimeout
 
 if TYPE_CHECKING:
-    from meshmsg._links import Link
+    from meshmsg._link import Link
     from meshmsg._node import Node
 
 #: Peers that wait for a ledger, which is asked of all subscribers first.
@@ -23,7 +23,7 @@ class Questions:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._asked: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._asked: dict[int, tuple[threading.Event, list[Any], Link | bytes]] = {}
         self._numbers = 0
         #: Who, the question's number, what the ledger has to be as fresh as, until when.
         self.waiting: list[tuple[Link | bytes, int, int, float]] = []
@@ -59,7 +59,7 @@ class Questions:
         event, answer = threading.Event(), []  # type: tuple[threading.Event, list[Any]]
         self._numbers += 1
         number = self._numbers
-        self._asked[number] = (event, answer)
+        self._asked[number] = (event, answer, target)
         try:
             self._node.post(target, c.Ask(number, what))
             if not event.wait(timeout) or not answer:
@@ -68,14 +68,14 @@ class Questions:
             del self._asked[number]
         return answer[0]
 
-    def on_answer(self, message: c.Answer) -> None:
-        """An answer came."""
+    def on_answer(self, source: Link | bytes, message: c.Answer) -> None:
+        """An answer came; it counts only if it is of whom was asked."""
         waiting = self._asked.get(message.number)
-        if waiting is not None:
+        if waiting is not None and waiting[2] == source:
             waiting[1].append(message.body)
             waiting[0].set()
 
     def close(self) -> None:
         """Nobody will answer any more."""
-        for event, _ in list(self._asked.values()):
+        for event, _, _ in list(self._asked.values()):
             event.set()

@@ -13,15 +13,20 @@ asks for a range by its positions and gets every event of it once and in order a
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from meshmsg import _control as c
+from meshmsg._allow import Grant
 from meshmsg._errors import ClosedError, ConfigError, ProtocolError, ReplayError
 from meshmsg._event import LOSS_REASONS, Loss
 from meshmsg._frame import Frame
+from meshmsg._keyring import NONCE_BYTES, Keyring, logs_transcript
+from meshmsg._security import Security
 from meshmsg._topics import TopicFilter
 from meshmsg._values import addresses
 from meshmsg.recovery.receiver import Run
@@ -78,6 +83,7 @@ class ReplayClient:
         mesh: str = "default",
         timeout: float = 10.0,
         credit_bytes: int = CREDIT_BYTES,
+        security: Security | None = None,
     ) -> None:
         (self.address,) = addresses("address", address)
         self._mesh = mesh
@@ -85,7 +91,14 @@ class ReplayClient:
         if credit_bytes < 1:
             raise ConfigError("credit_bytes", f"{credit_bytes!r} is not a number of bytes")
         self._credit_bytes = credit_bytes
-        self._socket: ReplaySocket | None = ReplaySocket(self.address)
+        if security is None:
+            security = Security.from_env(os.environ)
+        self._keyring = None if security is None else Keyring(security)
+        #: What the peer may publish, once it has proved its key; where peers have their own.
+        self._grant: Grant | None = None
+        self._served: set[str] = set()
+        curve = None if self._keyring is None else self._keyring.curve
+        self._socket: ReplaySocket | None = ReplaySocket(self.address, curve)
         self._number = 0
 
     def __enter__(self) -> ReplayClient:
@@ -108,13 +121,28 @@ class ReplayClient:
     def logs(self, *patterns: str) -> list[RemoteLog]:
         """The logs of streams that can carry these topics (all, without one), by name."""
         wanted = TopicFilter(patterns or ("**",))
+        answer = self._ask_for_logs([pattern.text for pattern in wanted.patterns])
+        found = sorted(_remote(info) for info in answer.logs)
+        if self._grant is None:
+            return found
+        return [log for log in found if self._grant.may_publish(log.topics)]
+
+    def _ask_for_logs(self, patterns: list[str]) -> c.Logs:
+        keyring = self._keyring
+        nonce = secrets.token_bytes(NONCE_BYTES) if keyring and keyring.apart else b""
         self._number += 1
-        texts = [pattern.text for pattern in wanted.patterns]
-        self._send(c.LogsPlease(self._number, self._mesh, texts))
+        self._send(c.LogsPlease(self._number, self._mesh, patterns, nonce))
         answer, _ = self._receive(c.Logs)
         if answer.error:
             raise ReplayError(self.address, answer.error)
-        return sorted(_remote(info) for info in answer.logs)
+        if keyring is not None and nonce:
+            if not keyring.is_proved(answer.key, nonce, logs_transcript(answer), answer.proof):
+                raise ReplayError(self.address, "the peer did not prove its key")
+            self._grant = keyring.grant(answer.key.hex().encode())
+            if self._grant is None or not self._grant.is_named(answer.peer):
+                problem = f"our allow-list does not name {answer.peer!r} with its public key"
+                raise ReplayError(self.address, f"{problem} {answer.key.hex()}")
+        return answer
 
     def read(self, stream: str, epoch: int, first: int, stop: int) -> Iterator[Run | Loss]:
         """Events `first` to `stop` of an epoch: runs of whole frames, and losses, in order.
@@ -126,6 +154,11 @@ class ReplayClient:
             raise ConfigError("first", f"{first}, {stop} is not a range: 0 <= first <= stop")
         if first == stop:
             return
+        if self._keyring is not None and self._keyring.apart:
+            if stream not in self._served:
+                self._served = {log.stream for log in self.logs()}
+            if stream not in self._served:
+                raise ReplayError(self.address, f"no log of stream {stream!r} that it may serve")
         self._number += 1
         number, wire_id = self._number, c.stream_wire_id(self._mesh, stream)
         ask = c.Read(number, self._mesh, stream, epoch, first, stop, self._credit_bytes)
@@ -198,8 +231,8 @@ class ReplayClient:
                 raise ClosedError("the client is closed")
             try:
                 parts = self._socket.recv(max(0.0, deadline - time.monotonic()))
-            except Disconnected:
-                raise ReplayError(self.address, "the peer went away") from None
+            except Disconnected as why:
+                raise ReplayError(self.address, str(why) or "the peer went away") from None
             if parts is None:
                 problem = f"no answer in {self._timeout:g} s: is it running, is it the address?"
                 raise ReplayError(self.address, problem)

@@ -96,7 +96,11 @@ class ReplayService:
         self._entries = entries
         self._send = send
         self._wanted = threading.Condition()
-        self._lists: deque[tuple[bytes, c.LogsPlease]] = deque()
+        #: Whether a user may read a log.
+        self.may: Callable[[bytes, LogEntry], bool] = lambda user, entry: True
+        #: Prove who we are to a user that asks for it.
+        self.sign: Callable[[bytes, bytes, c.Logs], c.Logs] = lambda user, nonce, logs: logs
+        self._lists: deque[tuple[bytes, c.LogsPlease, bytes]] = deque()
         self._reads: dict[tuple[bytes, int], _Read] = {}
         self._turns: deque[_Read] = deque()
         self._stopped = False
@@ -105,7 +109,9 @@ class ReplayService:
 
     # --- the I/O thread ---
 
-    def on_message(self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit) -> None:
+    def on_message(
+        self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit, user: bytes = b""
+    ) -> None:
         """A question, a read, or credit for one; never waits."""
         problem = ""
         with self._wanted:
@@ -116,11 +122,11 @@ class ReplayService:
             elif message.mesh != self._mesh:
                 problem = f"this is mesh {self._mesh!r}, not {message.mesh!r}"
             elif isinstance(message, c.Read):
-                problem = self._on_read(identity, message)
+                problem = self._on_read(identity, message, user)
             elif len(self._lists) >= LISTS_MAX:
                 problem = "too many questions at once: ask again later"
             else:
-                self._lists.append((identity, message))
+                self._lists.append((identity, message, user))
             if not problem:
                 self._wake()
         if problem:
@@ -147,7 +153,7 @@ class ReplayService:
             self._turns.append(read)
         return ""
 
-    def _on_read(self, identity: bytes, request: c.Read) -> str:
+    def _on_read(self, identity: bytes, request: c.Read, user: bytes) -> str:
         now = time.monotonic()
         if len(self._reads) >= READS_MAX:
             for old in [r for r in self._reads.values() if now - r.heard_at > SILENT_S]:
@@ -160,7 +166,7 @@ class ReplayService:
         if request.first >= request.stop or not request.credit:
             return "nothing to read: first must be less than stop, and credit more than 0"
         entry = next((e for e in self._entries() if e.stream == request.stream), None)
-        if entry is None:
+        if entry is None or not self.may(user, entry):
             return f"no log of stream {request.stream!r} here"
         read = _Read(identity, request, LogReader(entry.folder), now)
         self._reads[identity, request.number] = read
@@ -215,18 +221,20 @@ class ReplayService:
                 if not isinstance(error, LogError):
                     log.exception("a log could not be read")
                 if question is not None:
-                    self._refuse(*question, str(error))
+                    self._refuse(*question[:2], str(error))
                 elif read is not None:
                     self._finish(read, str(error))
 
-    def _answer(self, identity: bytes, question: c.LogsPlease) -> None:
+    def _answer(self, identity: bytes, question: c.LogsPlease, user: bytes) -> None:
         try:
             wanted = TopicFilter(question.patterns)
         except (TopicError, ValueError) as error:
             self._refuse(identity, question, str(error))
             return
-        logs = [_info(e) for e in self._entries() if wanted.overlaps(Pattern(e.topics))]
-        self._post(identity, c.Logs(question.number, self._peer, logs))
+        entries = [e for e in self._entries() if self.may(user, e)]
+        logs = [_info(e) for e in entries if wanted.overlaps(Pattern(e.topics))]
+        answer = c.Logs(question.number, self._peer, logs)
+        self._post(identity, self.sign(user, question.nonce, answer))
 
     def _step(self, read: _Read) -> None:
         """Send the next part of a read, and have it wait for its turn or for credit."""

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmsg._codecs import Codec
-from meshmsg._control import Evicted, Gone, Start, StartKind, StreamInfo, Subscribed
+from meshmsg._control import Evicted, Figures, Gone, Start, StartKind, StreamInfo, Subscribed
 from meshmsg._event import Position
 from meshmsg._frame import Frame
 from meshmsg._mcast_in import PacketSource
 from meshmsg._multicast import Feed
 from meshmsg._packet import PacketBeat
+from meshmsg._topics import Pattern
 from meshmsg.recovery.ladder import Ladder
+from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.receiver import StreamReceiver
 
 OLD_BOOKS_MAX = 100
@@ -81,6 +83,7 @@ class Attach:
     address: str
     streams: list[StreamInfo]
     more: bool = False  #: peers that may have recorded them have yet to answer
+    key: bytes = b""  #: what the data socket there must have
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class Detach:
     """The publisher's data address is no longer in use."""
 
     address: str
+    at_once: bool = False  #: whatever it sent and is not yet read
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,7 @@ class Source:
         "lenders",
         "link",
         "old_books",
+        "only",
         "overs",
         "packets",
         "receiver",
@@ -186,10 +191,10 @@ class Source:
     )
 
     def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
-        self.info = info
         self.wire_id = wire_id
-        self.link = link
         self.codec = codec
+        self.keeps: dict[tuple[str, ...], str] = {}
+        self.attach(info, link)
         self.receiver: StreamReceiver | None = None
         self.packets: PacketSource | None = None  #: of a multicast stream
         #: Epochs to be entered, one after the other, when all that came before is read.
@@ -200,7 +205,6 @@ class Source:
         self.stash: list[Frame] = []
         self.stash_bytes = 0
         self.heard_next = 0
-        self.keeps: dict[tuple[str, ...], str] = {}
         self.books = Books(info.name, 0, 0)
         self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
         self.unreported_bytes = 0
@@ -208,3 +212,38 @@ class Source:
         self.lenders: list[Any] = []  #: links to peers that have recorded the stream
         self.asked: dict[Any, float] = {}  #: who has yet to say what it has, since when
         self.asked_until = 0.0
+
+    def attach(self, info: StreamInfo, link: Any) -> None:
+        """Its publisher, or a recorder, is there."""
+        self.info = info
+        self.link = link
+        #: What its publisher may say in it, where peers are told apart.
+        self.only = Pattern(info.topics) if getattr(link, "user", b"") else None
+        self.keeps.clear()
+
+
+def heard_next(source: Source) -> int:
+    """One past the last event that we know of, if only by some of its packets."""
+    below = None if source.packets is None else source.packets.receiver
+    receiver = source.receiver
+    if below is not None and receiver is not None and below.epoch == receiver.epoch:
+        first, stop = below.begun
+        if first == receiver.high:  # not any other: nothing has proved it yet
+            return max(source.heard_next, stop)
+    return source.heard_next
+
+
+def row_of(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:
+    """The books as a row of the ledger."""
+    return row_from_positions(
+        figures.stream,
+        figures.epoch,
+        label,
+        start=figures.start,
+        stop=stop,
+        consumed=figures.consumed,
+        delivered=figures.delivered,
+        filtered=figures.filtered,
+        lost=figures.lost,
+        state=state,
+    )

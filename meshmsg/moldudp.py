@@ -18,6 +18,7 @@ from typing import Any
 from meshmsg._errors import ConfigError
 from meshmsg._event import Loss
 from meshmsg._peer import Peer
+from meshmsg._plain import check_plain
 from meshmsg._subscription import StartFrom
 from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.transports.mold_sockets import MoldListener, MoldSender
@@ -82,7 +83,8 @@ class MeshToMold:
         self._start = start
         self._session = session
         self._sending = sending
-        MoldSender(lines, session=session or "CHECKED", **sending)  # raises what is wrong with it
+        checked = MoldSender(lines, session=session or "CHECKED", **sending)  # raises what is wrong
+        check_plain(peer, "moldudp", checked.host)
         self._stream: str | None = None
         self._epoch = 0
         self._next = 0
@@ -165,6 +167,7 @@ class MoldToMesh:
         self._peer = peer
         self._topic = topic
         self._listener = listener
+        check_plain(peer, "moldudp", listener.host)
 
     def run(self, go_on: Callable[[], bool]) -> None:
         """Forward while `go_on()`, or until the session has ended and all of it was published."""

@@ -24,6 +24,7 @@ from meshmsg._event import Event, Loss
 from meshmsg._extras import need
 from meshmsg._patience import publish_patiently
 from meshmsg._peer import Peer
+from meshmsg._plain import check_plain_url
 from meshmsg._values import one_of, parse_size, several
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class _Bridge(Edge):
     def __init__(self, peer: Peer, url: str, kind: str, listen: bool) -> None:
         super().__init__()
         need("pynng", "nanomsg", "nanomsg")
+        check_plain_url(peer, "nanomsg", url)
         self._peer = peer
         self._url = url
         self._kind = kind

@@ -21,6 +21,7 @@ from meshmsg._errors import ClosedError, ConfigError, MeshError, WaitTimeout
 from meshmsg._extras import need
 from meshmsg._patience import publish_patiently
 from meshmsg._peer import Peer
+from meshmsg._plain import check_plain
 from meshmsg._statsd_lines import Meaning, topic_of
 from meshmsg._statsd_report import Growth, metrics_of, word
 from meshmsg._topics import check_topic
@@ -75,6 +76,8 @@ class StatsdServer(Edge):
         core = need("meshmsg.recovery.statsd_aggregates", "statsd", "statsd")
         self._peer = peer
         self._place = split_host("bind", bind)
+        if not secret:  # packets that are signed prove who they are from
+            check_plain(peer, "statsd", self._place[0])
         self._prefix = check_topic(prefix)
         self._interval_s = _interval(interval)
         self._raw = raw
@@ -293,6 +296,7 @@ class StatsdReporter(Edge):
     ) -> None:
         super().__init__()
         self._interval_s = _interval(interval)
+        check_plain(peer, "statsd", split_host("to", to)[0])
         self._client = statsd_client(to)
         self._peer = peer
         self._prefix = f"{prefix}.{word(peer.name)}" if prefix else word(peer.name)

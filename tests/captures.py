@@ -74,13 +74,14 @@ _ENDS = b"the capture ends"
 
 
 class Capture:
-    """What goes over loopback while this is open, by dumpcap: UDP ports, or a stream's packets.
+    """What goes over loopback while this is open, by dumpcap: ports, or a stream's packets.
 
     It is open when a datagram of its own has been captured, and complete when another has.
     """
 
-    def __init__(self, *ports: int, stream: int | None = None) -> None:
+    def __init__(self, *ports: int, stream: int | None = None, tcp: Sequence[int] = ()) -> None:
         self._wanted = [f"udp port {port}" for port in ports]
+        self._wanted += [f"tcp port {port}" for port in tcp]
         if stream is not None:  # where the head of a packet has it
             high, low = struct.unpack(">II", stream.to_bytes(8, "little"))
             self._wanted.append(f"(udp[16:4] == {high} and udp[20:4] == {low})")

@@ -6,3 +6,5 @@ import os
 
 # Read by every peer that is not told otherwise, in this process and those that tests start.
 os.environ["MESHMSG_DISCOVERY"] = "none"
+for _name in ("MESHMSG_KEYS", "MESHMSG_MESH_KEY", "MESHMSG_MESH_KEY_FILE"):
+    os.environ.pop(_name, None)

@@ -18,6 +18,8 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
         case msgspec.inspect.StrType():
             longest = kind.max_length or 20
             return rng.choice(["", "p/a.**", "é", "x" * longest])
+        case msgspec.inspect.BytesType():
+            return rng.randbytes(rng.choice([0, 16, 32]))
         case msgspec.inspect.IntType():
             lowest, highest = kind.ge or 0, kind.le or (1 << 64) - 1
             return rng.choice([lowest, highest, rng.randint(lowest, highest)])

@@ -55,6 +55,12 @@ EXPECTED: dict[str, list[str]] = {
     "21_dead_letters.py": ["tried 3 times", "4 published = 3 done + 1 dead"],
     "22_killed_worker.py": ["second worker has {'invoice': 7} attempt 2", "{'invoice': 8}"],
     "31_durable_stream.py": ["tuesday: 3 orders are in the log", "number 2 tuesday 2", "lost: 0"],
+    "52_security.py": [
+        "the desk has 187.2",
+        "['pricing/quotes.**']",
+        "cut off",
+        "refused: one side",
+    ],
     "32_committed_cursor.py": ["start 2: ['order 1.3', 'order 1.4', 'order 2.0', 'order 2.1']"],
     "34_spill.py": ["report has all 200,000 ticks in order, 0 lost", "left on disk: 0"],
     "35_durable_group.py": ["20 orders billed", "each order once, none missing"],

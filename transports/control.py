@@ -11,11 +11,13 @@ while a message of several parts is on its way ends the process that reads it (l
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import zmq
 
-from meshmsg.transports.zmq_base import Context, Monitor, bind
+from meshmsg._control import CONTROL_BYTES_MAX
+from meshmsg.transports.curve import CONTROL
+from meshmsg.transports.zmq_base import Context, Monitor, bind, source_fd, user_id
 
 QUEUE_MESSAGES = 4096
 #: A message from this size on is handed to ZeroMQ without a copy; for smaller ones that costs more.
@@ -42,13 +44,32 @@ def split_parts(data: Bytes) -> list[Bytes]:
     return [data[8:stop], data[stop:]] if len(data) >= max(8, stop) else [data]
 
 
+class Request(NamedTuple):
+    """What somebody who dialled us says."""
+
+    identity: bytes
+    """A routing id, by which it is answered."""
+    host: str
+    """Where it comes from; empty for ipc."""
+    user: bytes
+    """Who it is, as proved by its key; empty where there are no keys."""
+    fd: int
+    """Its connection."""
+    parts: list[bytes]
+
+
 class ControlServer:
     """Listens for the control messages of those who dial."""
 
     def __init__(self, context: Context) -> None:
         self._socket = context.socket(
-            zmq.ROUTER, send_queue=QUEUE_MESSAGES, recv_queue=QUEUE_MESSAGES
+            zmq.ROUTER,
+            send_queue=QUEUE_MESSAGES,
+            recv_queue=QUEUE_MESSAGES,
+            listens=CONTROL,
+            message_bytes_max=CONTROL_BYTES_MAX,
         )
+        self._secured = context.curve is not None
         self.pollable = self._socket
         self.addresses: list[str] = []
 
@@ -58,8 +79,8 @@ class ControlServer:
         self.addresses.append(real)
         return real
 
-    def recv(self) -> tuple[bytes, str, list[bytes]] | None:
-        """Who (a routing id), from which host ("" for ipc), what; `None` for nothing now."""
+    def recv(self) -> Request | None:
+        """The next request; `None` for nothing now."""
         try:
             parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -69,8 +90,11 @@ class ControlServer:
             host = str(ip_address(parts[-1].get("Peer-Address")))
         except (zmq.ZMQError, ValueError):
             host = ""
+        last = parts[-1]
+        user = user_id(last) if self._secured else b""
         identity, *rest = [bytes(part.buffer) for part in parts]
-        return identity, host, split_parts(rest[0]) if len(rest) == 1 else rest
+        said = split_parts(rest[0]) if len(rest) == 1 else rest
+        return Request(identity, host, user, source_fd(last), said)
 
     def send(self, to: bytes, parts: list[bytes]) -> bool:
         """`False` if nobody is there or its queue is full: the other side will ask again."""
@@ -89,7 +113,7 @@ class ControlServer:
 class ControlClient:
     """One dialled connection; ZeroMQ redials by itself, the monitor tells of it."""
 
-    def __init__(self, context: Context, address: str) -> None:
+    def __init__(self, context: Context, address: str, key: bytes = b"") -> None:
         self._socket = context.socket(
             zmq.DEALER,
             send_queue=QUEUE_MESSAGES,
@@ -100,7 +124,7 @@ class ControlClient:
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self.pollable = self._socket
         self.monitor = Monitor(self._socket)
-        self._socket.connect(address)
+        context.connect(self._socket, address, key)
 
     def recv(self) -> list[bytes] | None:
         """The next message's parts, or `None` when there is none now."""

@@ -14,21 +14,41 @@ from collections.abc import Callable
 
 import zmq
 
-from meshmsg.transports.zmq_base import Context, bind, companion
+from meshmsg.transports.curve import DATA
+from meshmsg.transports.zmq_base import Context, bind, companion, source_fd, user_id
 from meshmsg.transports.zmq_inlet import ZmqInlet
 
 TOKENS_PER_DRAIN_MAX = 10_000
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
+#: Longer than any that we make.
+SUBSCRIPTION_BYTES_MAX = 1024
 
 
 class FanoutServer:
-    """The publisher's XPUB socket."""
+    """The publisher's XPUB socket.
 
-    def __init__(self, context: Context, queue_frames: int) -> None:
+    With `may`, it is asked for each subscription: who (the user's id), and for which prefix.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        queue_frames: int,
+        may: Callable[[bytes, bytes], bool] | None = None,
+    ) -> None:
         self._socket = context.socket(
-            zmq.XPUB, send_queue=queue_frames, recv_queue=SUBSCRIPTIONS_QUEUE
+            zmq.XPUB,
+            send_queue=queue_frames,
+            recv_queue=SUBSCRIPTIONS_QUEUE,
+            listens=DATA,
+            message_bytes_max=SUBSCRIPTION_BYTES_MAX,
         )
+        self._may = may
+        if may is not None:  # ZeroMQ only tells of subscriptions, and we put them in force
+            self._socket.setsockopt(zmq.XPUB_MANUAL, 1)
+        #: Called with the descriptor of each connection that subscribes to anything.
+        self.spoke: Callable[[int], None] = lambda fd: None
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
@@ -54,27 +74,47 @@ class FanoutServer:
         seen: list[tuple[bool, bytes]] = []
         while len(seen) < TOKENS_PER_DRAIN_MAX:
             try:
-                message = self._socket.recv(zmq.NOBLOCK)
+                frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            if message[:1] in (b"\0", b"\1"):
-                seen.append((message[:1] == b"\1", message[1:]))
-            else:
+            message = bytes(frame.buffer)
+            if message[:1] not in (b"\0", b"\1"):
                 self.counters["bad_upstream"] += 1
+                continue
+            came = message[:1] == b"\1"
+            if came:
+                self.spoke(source_fd(frame))
+            if self._may is None or self._put_in_force(frame, came, message[1:]):
+                seen.append((came, message[1:]))
         return seen
+
+    def _put_in_force(self, frame: zmq.Frame, came: bool, prefix: bytes) -> bool:
+        """Subscribe or unsubscribe whoever this message came from, if it may."""
+        assert self._may is not None
+        if not came:
+            self._socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
+            return True
+        if not self._may(user_id(frame), prefix):
+            self.counters["not_permitted"] += 1
+            return False
+        self._socket.setsockopt(zmq.SUBSCRIBE, prefix)
+        return True
 
     def close(self, linger_s: float) -> None:
         """Close; what is queued has `linger_s` to leave."""
         self._socket.close(linger=int(linger_s * 1000))
 
 
+def sub_socket(context: Context, queue_frames: int) -> zmq.Socket[bytes]:
+    """A SUB socket."""
+    return context.socket(zmq.SUB, send_queue=SUBSCRIPTIONS_QUEUE, recv_queue=queue_frames)
+
+
 class FanoutClient(ZmqInlet):
     """The SUB socket of one subscription, connected to any number of publishers."""
 
     def __init__(self, context: Context, queue_frames: int) -> None:
-        super().__init__(
-            context.socket(zmq.SUB, send_queue=SUBSCRIPTIONS_QUEUE, recv_queue=queue_frames)
-        )
+        super().__init__(context, sub_socket(context, queue_frames))
 
     def watch(self, fd: int) -> None:
         """Have `wait` end for this descriptor, too."""

@@ -53,6 +53,11 @@ def _groups(field: str, lines: Sequence[str], interface: str) -> list[Group]:
     return [Group(*split_group(field, line), found) for line in lines]
 
 
+def _host(groups: list[Group]) -> str:
+    found = groups[0].interface
+    return "localhost" if found.is_loopback else found.address or found.name
+
+
 def split_address(field: str, address: str) -> tuple[str, int]:
     """Host and port; raises `ConfigError`."""
     host, colon, port = address.rpartition(":")
@@ -95,6 +100,11 @@ class MoldSender:
         self._sent_at = 0.0
         self._finished = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def host(self) -> str:
+        """The address of this machine that its lines are at."""
+        return _host(self._groups)
 
     def __enter__(self) -> Self:
         self._lines: list[_TxLine] = []
@@ -267,6 +277,11 @@ class MoldListener:
         #: A test or a demo may lose packets here, of the lines only: true means dropped.
         self.fault: Callable[[bytes], bool] | None = None
         self._sockets: list[socket.socket] = []
+
+    @property
+    def host(self) -> str:
+        """The address of this machine that its lines are at."""
+        return _host(self._groups)
 
     def __enter__(self) -> Self:
         try:

@@ -5,13 +5,18 @@ For plain programs that are no peers.  Sockets only: what is asked is decided el
 
 from __future__ import annotations
 
+import time
+
 import zmq
 
 from meshmsg.transports.control import split_parts
-from meshmsg.transports.zmq_base import Context, Monitor, milliseconds
+from meshmsg.transports.curve import Curve
+from meshmsg.transports.zmq_base import ONE_HAS_NO_KEY, Context, Monitor, milliseconds
 
 #: Answers that wait here unread; what is ahead of us is bounded by credit, in bytes.
 QUEUE_MESSAGES = 4096
+#: How long a peer may take to let us in or not, where there are several mesh keys to try.
+DOOR_S = 2.0
 
 
 class Disconnected(Exception):
@@ -21,8 +26,8 @@ class Disconnected(Exception):
 class ReplaySocket:
     """Asks one peer.  Not for several threads."""
 
-    def __init__(self, address: str) -> None:
-        self._context = Context()
+    def __init__(self, address: str, curve: Curve | None = None) -> None:
+        self._context = Context(curve)
         self._socket = self._context.socket(
             zmq.DEALER,
             send_queue=QUEUE_MESSAGES,
@@ -33,7 +38,28 @@ class ReplaySocket:
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor.pollable, zmq.POLLIN)
-        self._socket.connect(address)
+        self._secured = curve is not None
+        doors = [b""] if curve is None else list(curve.doors)
+        self._context.connect(self._socket, address, doors.pop(0))
+        while doors and not self._is_let_in():  # the mesh key is being changed
+            self._socket.disconnect(address)
+            self._context.connect(self._socket, address, doors.pop(0))
+
+    def _locked_out(self) -> bool:
+        failure = self._monitor.failure
+        return bool(failure) and (self._secured or failure == ONE_HAS_NO_KEY)
+
+    def _is_let_in(self) -> bool:
+        """Wait for the handshake; nobody being there at all is found out later."""
+        deadline = time.monotonic() + DOOR_S
+        self._monitor.failure = ""
+        while (left := deadline - time.monotonic()) > 0:
+            self._monitor.pollable.poll(milliseconds(left))
+            if any(list(self._monitor.read())):
+                return True
+            if self._monitor.failure:
+                return False
+        return True
 
     def send(self, data: bytes) -> bool:
         """`False` if too much waits to be sent."""
@@ -54,8 +80,12 @@ class ReplaySocket:
             if not ready:
                 return None
             # First what came before the end of the connection.
-            if self._socket not in ready and not all(self._monitor.read()):
-                raise Disconnected
+            if self._socket not in ready:
+                there = all(list(self._monitor.read()))
+                if self._locked_out():
+                    raise Disconnected(self._monitor.failure)
+                if not there:
+                    raise Disconnected
 
     def close(self) -> None:
         """Close."""

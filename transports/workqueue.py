@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import zmq
 
+from meshmsg.transports.curve import WORK
 from meshmsg.transports.zmq_base import Context, Monitor, bind, companion
 from meshmsg.transports.zmq_inlet import ZmqInlet
 
@@ -20,9 +21,13 @@ from meshmsg.transports.zmq_inlet import ZmqInlet
 class WorkOutlet:
     """The PUSH socket for one member; its monitor tells when the member comes and goes."""
 
-    def __init__(self, context: Context, member: int, control_addresses: Sequence[str]) -> None:
-        # 0 is no limit: the member's credit is the limit.
-        self._socket = context.socket(zmq.PUSH, send_queue=0, recv_queue=0)
+    def __init__(
+        self, context: Context, member: int, control_addresses: Sequence[str], user: bytes = b""
+    ) -> None:
+        # 0 is no limit: the member's credit is the limit.  Nobody but `user` may come for its work.
+        self._socket = context.socket(
+            zmq.PUSH, send_queue=0, recv_queue=0, listens=WORK + user, message_bytes_max=1024
+        )
         self.member = member
         self.connected = False
         self.monitor = Monitor(self._socket)
@@ -55,8 +60,13 @@ def _beside(control_address: str, member: int) -> str:
     return companion(control_address)
 
 
+def pull_socket(context: Context) -> zmq.Socket[bytes]:
+    """A PULL socket."""
+    return context.socket(zmq.PULL, send_queue=0, recv_queue=0)
+
+
 class WorkInlet(ZmqInlet):
     """The PULL socket of one member, connected to any number of publishers."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context.socket(zmq.PULL, send_queue=0, recv_queue=0))
+        super().__init__(context, pull_socket(context))

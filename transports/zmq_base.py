@@ -6,13 +6,14 @@ import contextlib
 import errno
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import zmq
 
 from meshmsg._errors import BindError
 from meshmsg._frame import FRAME_BYTES_MAX
+from meshmsg.transports.curve import Curve
 
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1000
@@ -20,25 +21,44 @@ RECONNECT_MAX_MS = 1000
 CONNECT_MS = 5000
 #: A message that claims to be larger is refused by ZeroMQ before memory is taken for it.
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + 4096
-#: Peers that may be connected at once.
+#: Sockets of one peer.
 SOCKETS_MAX = 16384
+#: Who connects and does not say so in this time is disconnected.
+HANDSHAKE_S = 10.0
 
 
 class Context:
-    """The ZeroMQ context of one peer."""
+    """The ZeroMQ context of one peer, and the keys of its sockets."""
 
-    def __init__(self) -> None:
+    def __init__(self, curve: Curve | None = None, handshake_s: float = HANDSHAKE_S) -> None:
+        self.curve = curve
+        #: Who somebody is that dialled us, by its routing id at the control channel.
+        self.user_of: Callable[[bytes], bytes] = lambda identity: b""
+        self._handshake_ms = milliseconds(handshake_s)
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self.zmq.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
 
     def socket(
-        self, kind: int, *, send_queue: int, recv_queue: int, ipv6: bool = False
+        self,
+        kind: int,
+        *,
+        send_queue: int,
+        recv_queue: int,
+        ipv6: bool = False,
+        listens: bytes = b"",
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> zmq.Socket[bytes]:
-        """A socket with the limits that all of ours have; queues are in messages."""
+        """A socket with the limits that all of ours have; queues are in messages.
+
+        One that will be bound says what for in `listens`; others are given a key when they dial.
+        """
         socket = self.zmq.socket(kind)
+        if self.curve is not None and listens:
+            self.curve.listen(socket, listens)
         socket.setsockopt(zmq.SNDHWM, send_queue)
         socket.setsockopt(zmq.RCVHWM, recv_queue)
-        socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        socket.setsockopt(zmq.MAXMSGSIZE, message_bytes_max)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, self._handshake_ms)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
@@ -47,6 +67,12 @@ class Context:
         if ipv6:
             socket.setsockopt(zmq.IPV6, 1)
         return socket
+
+    def connect(self, socket: zmq.Socket[bytes], address: str, key: bytes = b"") -> None:
+        """Dial; where there are keys, whoever listens there must have the one named."""
+        if self.curve is not None:
+            self.curve.dial(socket, key or self.curve.doors[0])
+        socket.connect(address)
 
     def close(self) -> None:
         """Free it; its sockets must be closed."""
@@ -85,6 +111,22 @@ def milliseconds(timeout_s: float) -> int:
     return math.ceil(max(0.0, timeout_s) * 1000)
 
 
+def source_fd(frame: zmq.Frame) -> int:
+    """The connection that a message came on; -1 where ZeroMQ does not say."""
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
+
+
+def user_id(frame: zmq.Frame) -> bytes:
+    """Who a message is from, as was said when its connection was let in; empty if nothing was."""
+    try:
+        return str(frame.get("User-Id")).encode()
+    except zmq.ZMQError:
+        return b""
+
+
 class Pollable(Protocol):
     """Something with a ZeroMQ socket or a file descriptor."""
 
@@ -118,6 +160,15 @@ class Poller:
         return [self._owners[pollable] for pollable, _ in ready]
 
 
+#: Why a handshake failed, as a monitor tells it.
+LOCKED_OUT = "the handshake fails: the other side has another mesh key, or none at all"
+REFUSED = "the other side's allow-list does not name our public key"
+ONE_HAS_NO_KEY = (
+    "one side has a key and the other has none: give both the same mesh key, or neither"
+)
+_MISMATCH = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+
+
 class Monitor:
     """Tells when the connection of a socket comes and goes."""
 
@@ -127,8 +178,15 @@ class Monitor:
             zmq.EVENT_ACCEPTED
             | zmq.EVENT_CONNECTED
             | zmq.EVENT_HANDSHAKE_SUCCEEDED
+            | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+            | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
             | zmq.EVENT_DISCONNECTED
         )
+        #: Why the last handshake failed; empty if it did not.
+        self.failure = ""
+        #: Handshakes that failed.
+        self.failures = 0
         # By descriptor; a handshake does not say on which of the streams that are open it was.
         self._open: set[bytes] = set()
         self._ours: set[bytes] = set()
@@ -147,7 +205,11 @@ class Monitor:
             kind, descriptor = int.from_bytes(event[:2], sys.byteorder), event[2:]
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._ours |= self._open
+                self.failure = ""
                 yield True
+            elif kind in _FAILED:
+                self.failures += 1
+                self.failure = _reason(kind, int.from_bytes(descriptor, sys.byteorder))
             elif kind == zmq.EVENT_DISCONNECTED:
                 self._open.discard(descriptor)
                 if descriptor in self._ours:
@@ -161,3 +223,18 @@ class Monitor:
         with contextlib.suppress(zmq.ZMQError):
             self._owner.disable_monitor()
         self._socket.close(linger=0)
+
+
+_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+)
+
+
+def _reason(kind: int, value: int) -> str:
+    if kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return REFUSED
+    if kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == _MISMATCH:
+        return ONE_HAS_NO_KEY
+    return LOCKED_OUT

@@ -5,11 +5,13 @@ No lock: whoever calls holds the one that guards the socket.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import zmq
 
 from meshmsg._errors import ProtocolError
 from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.zmq_base import milliseconds
+from meshmsg.transports.zmq_base import Context, milliseconds
 
 SOON_S = 0.04
 
@@ -17,7 +19,8 @@ SOON_S = 0.04
 class ZmqInlet:
     """Messages in, over any number of connections that this side makes."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, context: Context, socket: zmq.Socket[bytes]) -> None:
+        self._context = context
         self._socket = socket
         self._socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
         self._connected: set[str] = set()
@@ -26,11 +29,16 @@ class ZmqInlet:
         self._poller.register(self._socket, zmq.POLLIN)
         self.wakeup = Wakeup()
         self._poller.register(self.wakeup.fd, zmq.POLLIN)
-        self.fd = int(self._socket.getsockopt(zmq.FD))
+        self.fds: tuple[int, ...] = (int(self._socket.getsockopt(zmq.FD)),)
+        #: Messages of streams that are not whose they came from.
+        self.foreign = 0
+        #: The address that the last message came from, where that is known.
+        self.came_from = ""
 
-    def connect(self, address: str) -> None:
+    def connect(self, address: str, key: bytes = b"", streams: Iterable[bytes] = ()) -> None:
         """Connect to a publisher; a second call for the same address does nothing.
 
+        `key` is the one that it must have, and `streams` are its own, as its messages begin.
         Raises `ProtocolError` for an address that ZeroMQ does not take.
         """
         if address in self._connected:
@@ -38,7 +46,7 @@ class ZmqInlet:
         if "[" in address:
             self._socket.setsockopt(zmq.IPV6, 1)
         try:
-            self._socket.connect(address)
+            self._context.connect(self._socket, address, key)
         except zmq.ZMQError as error:
             raise ProtocolError(f"{address!r}: {error}") from None
         self._connected.add(address)

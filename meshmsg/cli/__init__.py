@@ -9,6 +9,7 @@ by the function that uses them, so that `meshmsg pub` in a loop does not pay for
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from meshmsg.cli import (
     bench,
     demo,
     doctor,
+    keys,
     ledger,
     log,
     moldudp,
@@ -80,6 +82,24 @@ def _before_each_verb(
             case_sensitive=False,
         ),
     ] = LogLevel.warning,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MESHMSG_KEYS",
+            metavar="DIR",
+            show_default=False,
+            help="Take part with the keys in this folder: see `meshmsg keys`.",
+        ),
+    ] = None,
+    mesh_key_file: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MESHMSG_MESH_KEY_FILE",
+            metavar="FILE",
+            show_default=False,
+            help="Take part with the mesh key in this file.",
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -88,6 +108,10 @@ def _before_each_verb(
     ] = False,
 ) -> None:
     write_logs(log)
+    # Peers of this process and of those that it starts find them there.
+    for name, value in (("MESHMSG_KEYS", keys), ("MESHMSG_MESH_KEY_FILE", mesh_key_file)):
+        if value:
+            os.environ[name] = value
 
 
 _VERBS = (
@@ -96,6 +120,7 @@ _VERBS = (
     ledger,
     peers,
     doctor,
+    keys,
     log,
     record,
     replay,

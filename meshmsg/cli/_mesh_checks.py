@@ -10,7 +10,7 @@ from typing import Any
 
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, WaitTimeout
-from meshmsg._links import Link
+from meshmsg._link import Link
 from meshmsg._peer import Peer
 from meshmsg._scout import interfaces_of
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
@@ -131,6 +131,10 @@ def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
 
 
 def _refusal_fix(reason: str) -> str:
+    if "public key" in reason:
+        return "put it on the list: meshmsg keys allow DIR $(meshmsg keys show OTHER --key)"
+    if " key" in reason:
+        return "give both the same keys: meshmsg --keys DIR doctor, or --mesh-key-file FILE"
     if "mesh" in reason:
         return "give both the same --mesh"
     return "install the same meshmsg release on both sides" if "version" in reason else ""

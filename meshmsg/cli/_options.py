@@ -15,6 +15,7 @@ from meshmsg._config import PeerConfig, Stream, load_toml
 from meshmsg._discovery import Discovery
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, config_arguments
+from meshmsg._security import Security
 from meshmsg._values import parse_time
 from meshmsg.cli._guard import usage
 
@@ -168,7 +169,7 @@ def peer_from(
 
     `streams` are declared where the configuration declares none.
     """
-    random_name = f"{kind}-{secrets.token_hex(3)}"
+    random_name = _own_name(Security.from_env(os.environ)) or f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else load_toml(config)
     given: dict[str, Any] = {
         "bind": bind,
@@ -182,6 +183,7 @@ def peer_from(
     if settings.discovery is None or discovery:
         wanted = {"MESHMSG_DISCOVERY": discovery} if discovery else {}
         given["discovery"] = Discovery.from_env({**os.environ, **wanted})
+    given["security"] = Security.from_env(os.environ)
     settings = replace(settings, **{key: value for key, value in given.items() if value})
     alone = not settings.feeds and multicast is None
     found = settings.discovery is not None and settings.discovery.is_on
@@ -199,3 +201,15 @@ def peer_from(
         declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
     return Peer(**config_arguments(settings))
+
+
+def _own_name(security: Security | None) -> str:
+    """What the allow-list calls the holder of our key; `desk-*` leaves the end to us."""
+    if security is None or security.key_dir is None:
+        return ""
+    from meshmsg._keyring import Keyring
+
+    name = Keyring(security).own_name()
+    return (
+        name[:-1] + secrets.token_hex(3) if name.endswith("*") and name != "*" else name.rstrip("*")
+    )

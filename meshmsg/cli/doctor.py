@@ -86,6 +86,7 @@ def _findings(
     spark: bool,
     wait_s: float,
 ) -> Iterator[Finding]:
+    from meshmsg.cli import _key_checks
     from meshmsg.cli import _machine_checks as machine
     from meshmsg.cli import _mesh_checks as around
 
@@ -99,6 +100,7 @@ def _findings(
         ("open files", partial(machine.open_files, Discovery().peers_max)),
         ("disk", partial(machine.disk, data_dir)),
         ("spark", partial(machine.spark, spark)),
+        ("keys", partial(_key_checks.keys, where)),
     ]
     if discovery not in ("none", "gossip"):
         checks.append(("mdns", partial(around.mdns, where)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Peer, Stream
+from meshmsg import Peer, Security, Stream
 from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
+from meshmsg.cli._key_checks import keys
 from tests.netns import Network, needs_namespaces
 
 MESH = f"doctor-test-{os.getpid()}"
@@ -53,6 +55,24 @@ def test_named_peer_is_looked_at_closely(run: Any) -> None:
         assert found["protocol"]["found"].endswith("protocol 1")
         assert found["clock"]["status"] == OK
         assert "ms (within" in found["clock"]["found"]
+
+
+def test_keys_are_looked_at_and_their_want_is_named(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mesh_key = secrets.token_urlsafe(32)
+    with Peer("exchange", mesh=MESH, security=Security(mesh_key=mesh_key)) as peer:
+        status, found = doctor(run, "--connect", peer.address, "--discovery", "none")
+        assert status == 1
+        assert found["keys"]["status"] == SKIP
+        assert "one side has a key" in found["protocol"]["found"]
+        assert "--keys DIR" in found["protocol"]["fix"]
+    monkeypatch.setenv("MESHMSG_MESH_KEY_FILE", str(tmp_path / "nothing"))
+    (finding,) = keys("127.0.0.1")
+    assert (finding.status, "cannot be read" in finding.found) == (FAIL, True)
+    monkeypatch.delenv("MESHMSG_MESH_KEY_FILE")
+    monkeypatch.setenv("MESHMSG_MESH_KEY", mesh_key)
+    assert [finding.status for finding in keys("127.0.0.1")] == [OK]
 
 
 def test_nobody_at_the_address_fails_with_the_reason(run: Any) -> None:

@@ -1,0 +1,380 @@
+"""The gate of a peer: who gets in, who is cut off, and what those inside may ask for.
+
+Runs on the I/O thread.  Without a `Security` everyone may do all, and only the number of silent
+connections is looked after.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from meshmsg import _control as c
+from meshmsg._allow import Grant
+from meshmsg._errors import ConfigError
+from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
+from meshmsg.transports.curve import CONTROL
+from meshmsg.transports.doors import Door, connections_allowed, cut, cut_all
+from meshmsg.transports.zap import ZapRequest, ZapServer
+
+if TYPE_CHECKING:
+    from meshmsg._link import Link
+    from meshmsg._node import Node
+    from meshmsg._replay_service import LogEntry
+
+log = logging.getLogger("meshmsg.peer")
+
+ZAP_PER_TURN_MAX = 256
+#: How often the allow-list is looked at.
+LOOK_S = 0.5
+#: Refusals that are remembered, so that each is logged once.
+TOLD_MAX = 1000
+TOKEN_BYTES = 12
+STREAM_BYTES = 8
+#: What is said once when connections fail for a reason that somebody can mend.
+EXPLAINED = {
+    "wrong_mesh_keys": "somebody dials us with another mesh key: `meshmsg keys show` compares them",
+    "missing_keys": "somebody dials us with a key and we have none, or the other way round",
+}
+#: Nobody: of no name, with nothing that it may do.
+NONE = Grant("", b"", (), (), False)
+
+
+class Gate:
+    """Judges connections and requests for one node."""
+
+    def __init__(self, node: Node, keyring: Keyring | None) -> None:
+        self._node = node
+        self.keyring = keyring
+        self.apart = keyring is not None and keyring.apart
+        self._zap = None if keyring is None else ZapServer(node._context)
+        self._doors: dict[str, Door] = {}
+        self._told: set[tuple[str, ...]] = set()
+        self._look_due = 0.0
+        self._limit = connections_allowed(node.tuning.connections_max)
+        self.counters = node.counters
+        #: Called when keys may do less than before: what they know should be of no use to them.
+        self.on_cut_off: list[Callable[[float], None]] = []
+
+    def open(self) -> None:
+        """Watch the bound sockets; raises `ConfigError` where everyone would refuse us."""
+        node = self._node
+        user = b"" if self.keyring is None else self.keyring.curve.own.public.hex().encode()
+        if self.apart and self.keyring is not None and self.keyring.own_name():
+            reason = self.why_not(user, node.config.name)
+            if reason:
+                raise ConfigError("security", f"{reason}, says our own allow-list: name it so")
+            self._warn_of_streams(self.grant(user))
+        self._doors = {
+            "control": Door(node._server.pollable),
+            "data": Door(node._fanout._socket),
+        }
+        node._fanout.spoke = self._doors["data"].spoke
+        for owner in self._pollables():
+            node._poller.add(owner)
+
+    def _warn_of_streams(self, own: Grant) -> None:
+        for stream in self._node.config.streams:
+            if not own.may_publish(stream.topics):
+                text = "%s: nobody will take it, our allow-list does not let us publish all of it"
+                log.warning(text, stream.label)
+
+    def _pollables(self) -> list[Any]:
+        return [*self._doors.values(), *([] if self._zap is None else [self._zap])]
+
+    def close(self) -> None:
+        """Nobody gets in any more."""
+        for door in self._doors.values():
+            door.close()
+        if self._zap is not None:
+            self._zap.close()
+
+    # --- connections ---
+
+    def on_readable(self, owner: Any) -> bool:
+        """Somebody is at a door; `False` if it is something else that is readable."""
+        if owner is self._zap:
+            self._judge()
+        elif isinstance(owner, Door):
+            owner.read()
+            self._explain(owner)
+            self._thin_out(owner)
+        else:
+            return False
+        return True
+
+    def _explain(self, door: Door) -> None:
+        """Say what to do about handshakes that fail, once for each reason."""
+        for kind, what in EXPLAINED.items():
+            if door.counters[kind]:
+                self._tell_once("%s (counted as %s)", what, kind)
+
+    def spoke(self, fd: int) -> None:
+        """A control connection has said something."""
+        door = self._doors.get("control")
+        if door is not None:
+            door.spoke(fd)
+
+    def _judge(self) -> None:
+        assert self._zap is not None
+        assert self.keyring is not None
+        for _ in range(ZAP_PER_TURN_MAX):
+            request = self._zap.recv()
+            if request is None:
+                return
+            user = self.keyring.user(request.domain, request.key)
+            if user is not None:
+                self._zap.accept(request, user)
+            else:
+                self._turn_away(request)
+
+    def _turn_away(self, request: ZapRequest) -> None:
+        assert self._zap is not None
+        self.counters["refused_keys"] += 1
+        if request.domain == CONTROL:
+            self._zap.refuse(request)
+            self._tell_once(
+                "refused a peer at %s: its public key %s is not allowed here",
+                request.host or "?",
+                request.key.hex(),
+            )
+        else:  # ZeroMQ gives up what is refused, and the list may change
+            self._zap.put_off(request)
+
+    def _tell_once(self, text: str, *values: str) -> None:
+        if (text, *values) not in self._told:
+            if len(self._told) >= TOLD_MAX:
+                self._told.clear()
+            self._told.add((text, *values))
+            log.warning(text, *values)
+
+    def _thin_out(self, door: Door) -> None:
+        """Too many connections: those that have said nothing for longest go, or the newest."""
+        over = len(door.open) - self._limit
+        if over <= 0:
+            return
+        chosen = list(door.silent)[:over]
+        others = [fd for fd in list(door.open)[::-1] if fd not in door.silent]
+        chosen += others[: over - len(chosen)]
+        for fd in chosen:
+            door.open.pop(fd, None)
+            door.silent.pop(fd, None)
+        self.counters["connections_cut"] += cut(chosen, self._addresses())
+        self._tell_once("more than %s connections: silent ones are cut", str(self._limit))
+
+    def _addresses(self) -> list[str]:
+        node = self._node
+        return [*node.addresses, *(data for _, data in node._fanout.addresses)]
+
+    # --- the allow-list ---
+
+    def on_tick(self, now: float) -> float:
+        """Look whether the allow-list has changed; returns when to come again."""
+        if not self.apart:
+            return float("inf")
+        if now >= self._look_due:
+            self._look_due = now + LOOK_S
+            assert self.keyring is not None
+            changed = self.keyring.look()
+            if changed:
+                self._cut_off(changed, now)
+        return self._look_due
+
+    def _cut_off(self, changed: set[bytes], now: float) -> None:
+        """Some may not do what they could: all come in anew, and those who may not stay out."""
+        node = self._node
+        users = {key.hex().encode() for key in changed}
+        node.reception.forget_users(users, now)
+        node.links.cut_off(changed)
+        for callback in self.on_cut_off:
+            callback(now)
+        # ZeroMQ cannot end one connection of many, nor tell which is whose: they all redial.
+        self.counters["cut_off"] += len(changed)
+        count = cut_all(self._addresses())
+        log.warning("%d keys may do less than before: %d connections begin anew", len(users), count)
+
+    # --- what may be asked ---
+
+    def grant(self, user: bytes) -> Grant:
+        """What a user may do."""
+        if self.keyring is None:
+            return ALL
+        return self.keyring.grant(user) or NONE
+
+    def why_not(self, user: bytes, peer: str) -> str:
+        """Why somebody may not call itself so; empty if it may."""
+        grant = self.grant(user)
+        if grant.is_named(peer):
+            return ""
+        return f"a peer that calls itself {peer!r} has the key of {grant.name or 'nobody'!r}"
+
+    def is_another(self, instance: int, user: bytes) -> bool:
+        """Whether the number of a peer that is here belongs to another key."""
+        if not self.apart:
+            return False
+        known: list[Any] = [*self._node.clients(), *self._node.links.up()]
+        return any(one.instance == instance and one.user != user for one in known)
+
+    def may_receive(self, user: bytes, stream: str) -> bool:
+        """Whether a user may have all events of a stream of ours."""
+        if not self.apart:
+            return True
+        topics = self._topics(stream)
+        return topics is not None and self.grant(user).may_subscribe(topics)
+
+    def _topics(self, stream: str) -> str | None:
+        node = self._node
+        outlet = node.publisher._outlets.get(stream)
+        if outlet is not None:
+            return outlet.config.topics
+        recorded = None if node.recorder is None else node.recorder.lender.log_of(stream)
+        return None if recorded is None else recorded.topics
+
+    def may_see(self, user: bytes, infos: list[c.StreamInfo]) -> list[c.StreamInfo]:
+        """Of streams of ours, those that a user may have."""
+        if not self.apart:
+            return infos
+        grant = self.grant(user)
+        return [info for info in infos if grant.may_subscribe(info.topics)]
+
+    def tails(self, user: bytes, tails: list[c.Tail]) -> list[c.Tail]:
+        """The same of what they have."""
+        return [t for t in tails if self.may_receive(user, t.stream)] if self.apart else tails
+
+    def may_take(self, user: bytes, prefix: bytes) -> bool:
+        """Whether a user may subscribe to a prefix of what our data socket sends."""
+        mesh, wire_id = self._node.config.mesh, int.from_bytes(prefix[:STREAM_BYTES], "little")
+        streams = list(self._node.publisher._outlets)
+        found = next((s for s in streams if c.stream_wire_id(mesh, s) == wire_id), None)
+        if found is None:  # a subscription's own token, which is in nobody's way
+            return len(prefix) == TOKEN_BYTES
+        return len(prefix) == STREAM_BYTES and self.may_receive(user, found)
+
+    def may_read(self, user: bytes, entry: LogEntry) -> bool:
+        """Whether a user may read a log."""
+        return not self.apart or self.grant(user).may_subscribe(entry.topics)
+
+    def permitted(self, user: bytes, message: c.Message) -> c.Message | None:
+        """What a user may ask for of what it asks; `None` for nothing of it."""
+        if not self.apart:
+            return message
+        left: c.Message | None = message
+        if isinstance(message, c.Subscribe | c.Join):
+            starts = [s for s in message.starts if self.may_receive(user, s.stream)]
+            if len(starts) < len(message.starts):
+                left = replace(message, starts=starts) if starts else None
+        elif isinstance(message, c.Nack):
+            left = message if self.may_receive(user, message.stream) else None
+        elif isinstance(message, c.Commit):
+            places = [p for p in message.places if self.may_receive(user, p.stream)]
+            left = replace(message, places=places) if places else None
+        elif isinstance(message, c.Ask):
+            left = message if self.grant(user).stats or message.what == "clock" else None
+        if left is not message:
+            self.counters["not_permitted"] += 1
+            name = self.grant(user).name or "nobody"
+            self._tell_once("%s asked for what it may not have: %s", name, type(message).__name__)
+        return left
+
+    # --- those whom we dial ---
+
+    def nonce(self) -> bytes:
+        """A question for the one we dial: prove who you are."""
+        return secrets.token_bytes(NONCE_BYTES) if self.apart else b""
+
+    def sign(self, user: bytes, nonce: bytes, welcome: c.Welcome) -> c.Welcome:
+        """A welcome with the proof that it is ours."""
+        if not self.apart or self.keyring is None or len(nonce) != NONCE_BYTES:
+            return welcome
+        proof = self.keyring.prove(user, nonce, _transcript(welcome))
+        return replace(welcome, key=self.keyring.curve.own.public, proof=proof)
+
+    def sign_logs(self, user: bytes, nonce: bytes, logs: c.Logs) -> c.Logs:
+        """An answer about logs with the same proof."""
+        if not self.apart or self.keyring is None or len(nonce) != NONCE_BYTES:
+            return logs
+        proof = self.keyring.prove(user, nonce, logs_transcript(logs))
+        return replace(logs, key=self.keyring.curve.own.public, proof=proof)
+
+    def identify(self, link: Link, welcome: c.Welcome) -> str:
+        """Take down who answered; returns why it is not believed, empty if it is."""
+        if not self.apart or self.keyring is None:
+            return ""
+        keyring = self.keyring
+        if not keyring.is_proved(welcome.key, link.nonce, _transcript(welcome), welcome.proof):
+            return f"peer {welcome.peer!r} did not prove its key: has it one of its own?"
+        user = welcome.key.hex().encode()
+        if keyring.grant(user) is None:
+            return f"our allow-list does not name the public key {welcome.key.hex()}"
+        reason = self.why_not(user, welcome.peer)
+        if not reason and self.is_another(welcome.instance, user):
+            reason = f"another peer has the number that {welcome.peer!r} calls its own"
+        link.user = b"" if reason else user
+        return reason
+
+    def screen(self, link: Link, welcome: c.Welcome) -> c.Welcome:
+        """A welcome without streams that its sender may not publish."""
+        if not self.apart:
+            return welcome
+        grant = self.grant(link.user)
+        own = [
+            info
+            for info in welcome.streams
+            if info.name.startswith(f"{welcome.peer}/") and grant.may_publish(info.topics)
+        ]
+        recorded = [info for info in welcome.recorded if grant.may_publish(info.topics)]
+        hidden = len(welcome.streams) - len(own) + len(welcome.recorded) - len(recorded)
+        if hidden:
+            self.counters["not_permitted"] += hidden
+            self._tell_once("%s has streams that it may not publish", welcome.peer)
+        return replace(welcome, streams=own, recorded=recorded)
+
+    def is_believed(self, link: Link, message: c.Message) -> bool:
+        """Whether one that we dialled may say this: about its own streams, once it is known."""
+        if not self.apart or isinstance(message, c.Welcome | c.Refused | c.Unknown):
+            return True
+        good = bool(link.user)
+        if isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
+            good = good and (message.stream in link.streams or message.stream in link.recorded)
+        elif isinstance(message, c.Here):
+            good = good and message.peer == link.peer
+        elif isinstance(message, c.Bye):
+            good = good and message.instance == link.instance
+        self.counters["strange_answers"] += not good
+        return good
+
+    def told(self, link: Link, message: c.Pong | c.Bye) -> c.Pong | c.Bye:
+        """What it says about how far streams are, as far as it can know."""
+        if not self.apart:
+            return message
+        tails = [tail for tail in message.tails if tail.stream in link.streams]
+        if isinstance(message, c.Bye):
+            return replace(message, tails=tails)
+        recorded = [tail for tail in message.recorded if tail.stream in link.recorded]
+        return replace(message, tails=tails, recorded=recorded)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the doors."""
+        return {
+            "mode": "none" if self.keyring is None else "allow-list" if self.apart else "mesh key",
+            "keys": 0 if self.keyring is None else len(self.keyring.grants),
+            "connections_max": self._limit,
+            **{name: len(door.open) for name, door in self._doors.items()},
+            "silent": sum(len(door.silent) for door in self._doors.values()),
+        }
+
+    def tallies(self) -> Counter[str]:
+        """Counters of the doors."""
+        total: Counter[str] = Counter()
+        for door in self._doors.values():
+            total += door.counters
+        return total
+
+
+def _transcript(welcome: c.Welcome) -> bytes:
+    return f"{welcome.mesh}\n{welcome.peer}\n{welcome.instance}".encode()

@@ -1,0 +1,27 @@
+"""Edges speak protocols without keys: beyond this machine only where that was said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshmsg._errors import ConfigError
+from meshmsg.transports.reach import is_loopback, split_target
+
+if TYPE_CHECKING:
+    from meshmsg._peer import PeerBase
+
+
+def check_plain(peer: PeerBase, edge: str, host: str) -> None:
+    """Raises `ConfigError` where an edge of a peer with keys would leave this machine unasked."""
+    security = peer.config.security
+    if security is None or edge in security.plain or is_loopback(host):
+        return
+    problem = f"{edge} has no keys, and {host} is beyond this machine: use a loopback address"
+    raise ConfigError("security", f"{problem}, or say Security(..., plain={edge!r})")
+
+
+def check_plain_url(peer: PeerBase, edge: str, url: str) -> None:
+    """The same for `tcp://host:port`; `ipc://` stays here, and TLS has keys of its own."""
+    if url.startswith(("tcp://", "tcp4://", "tcp6://", "ws://")):
+        target = split_target("tcp://" + url.partition("://")[2].partition("/")[0])
+        check_plain(peer, edge, "an unnamed host" if target is None else target.host)

@@ -1,0 +1,213 @@
+"""Those who dial this peer: their requests, on the I/O thread.
+
+Whatever they ask is first put to the gate (`_gate`), which knows who they are and what they may.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from meshmsg import _control as c
+from meshmsg._errors import MeshError, ProtocolError
+from meshmsg._finder import ITSELF
+from meshmsg.transports.control import Request
+
+if TYPE_CHECKING:
+    from meshmsg._node import Node
+
+log = logging.getLogger("meshmsg.peer")
+
+CLIENTS_MAX = 10_000
+MESSAGES_PER_TURN_MAX = 256
+
+
+class Client:
+    """A peer that dialled us."""
+
+    __slots__ = ("greeted", "host", "instance", "last_seen", "nonce", "peer", "user")
+
+    def __init__(self, hello: c.Hello, host: str, user: bytes, now: float) -> None:
+        self.peer = hello.peer
+        self.instance = hello.instance
+        self.nonce = hello.nonce  #: what it wants us to prove our key with
+        self.host = host
+        self.user = user  #: who it is, as its key says
+        self.last_seen = now
+        self.greeted = False  #: told who we are
+
+
+class Reception:
+    """Reads the control socket that others dial."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._gate = node.gate
+        self.clients: dict[bytes, Client] = {}
+
+    def on_readable(self) -> None:
+        """Requests have come."""
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            request = self._node._server.recv()
+            if request is None:
+                return
+            self._gate.spoke(request.fd)
+            now = time.monotonic()
+            client = self.clients.get(request.identity)
+            if client is not None and client.user != request.user:
+                self._forget(request.identity, now)  # somebody took over its routing id
+                client = None
+            if client is not None:
+                client.last_seen = now
+            try:
+                self._on_request(request, client, now)
+            except MeshError as error:  # a bad message, or good form with bad content
+                self._node.counters["bad_control"] += 1
+                where = request.host or "?"
+                log.debug("a bad control message from %s was dropped: %s", where, error)
+            except Exception:  # a defect of ours must not stop the service of the others
+                log.exception("a control message could not be handled")
+                self._node.counters["io_errors"] += 1
+
+    def _on_request(self, request: Request, client: Client | None, now: float) -> None:
+        node, identity, parts = self._node, request.identity, request.parts
+        if len(parts) != 1:
+            raise ProtocolError(f"a request of {len(parts)} parts")
+        version = c.message_version(parts[0])
+        if version != c.PROTOCOL_VERSION:
+            reason = c.version_mismatch(version)
+            node.counters["refused"] += 1
+            log.error("refused a peer at %s: %s", request.host or "?", reason)
+            node.send(identity, [c.encode_refusal(reason, version)])
+            return
+        said = c.decode_message(parts[0])
+        message = self._gate.permitted(request.user, said)
+        if message is None and isinstance(said, c.Join):
+            node.post(identity, c.Unjoined(said.sub, "its key does not permit it", refused=True))
+        if node.recorder is not None and client is not None and message is not None:
+            message = node.recorder.lender.on_request(identity, message)
+        if message is None:
+            return
+        if isinstance(message, c.Hello):
+            self._on_hello(request, message, now)
+        elif isinstance(message, c.Ask):
+            node.questions.on_ask(identity, message, now)
+        elif isinstance(message, c.LogsPlease | c.Read | c.Credit):
+            node.service.on_message(identity, message, request.user)
+        elif client is None:
+            node.post(identity, c.Unknown())
+        else:
+            self._on_client(identity, client, message, now)
+
+    def _on_client(self, identity: bytes, client: Client, message: c.Message, now: float) -> None:
+        """A request of somebody who has said who it is."""
+        node, publisher = self._node, self._node.publisher
+        if isinstance(message, c.Ping):
+            recorded = [] if node.recorder is None else node.recorder.lender.tails()
+            tails, user = self._gate.tails, client.user
+            own = tails(user, publisher.tails())
+            node.post(identity, c.Pong(message.number, node.instance, own, tails(user, recorded)))
+        elif isinstance(message, c.Subscribe):
+            publisher.on_subscribe(identity, client.peer, message, now)
+        elif isinstance(message, c.Commit):
+            publisher.on_commit(identity, message)
+        elif isinstance(message, c.Nack):
+            publisher.on_nack(identity, message)
+        elif isinstance(message, c.Status):
+            publisher.on_status(identity, message, now)
+        elif isinstance(message, c.Settle):
+            publisher.on_settle(identity, message, now)
+        elif isinstance(message, c.Join):
+            publisher.on_join(identity, client.peer, message, now)
+        elif isinstance(message, c.Here):
+            if self._gate.apart and message.peer != client.peer:
+                raise ProtocolError("a card with another name")
+            node.finder.on_here(client.instance, client.host, message)
+            if not client.greeted:  # those who do not say who they are need not be told
+                client.greeted = True
+                node.finder.greet(identity, client.instance)
+        elif isinstance(message, c.Answer):
+            node.questions.on_answer(identity, message)
+        elif isinstance(message, c.Bye):
+            node.finder.on_bye(client.instance)
+            self._forget(identity, now)
+        else:
+            raise ProtocolError(f"{type(message).__name__} is not a request")
+
+    def _on_hello(self, request: Request, hello: c.Hello, now: float) -> None:
+        node, identity = self._node, request.identity
+        reason = self._gate.why_not(request.user, hello.peer)
+        if hello.mesh != node.config.mesh:
+            reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {node.config.mesh!r}"
+        elif hello.instance == node.instance:
+            reason = ITSELF
+        elif self._gate.is_another(hello.instance, request.user):
+            reason = f"another peer has the number that {hello.peer!r} calls its own"
+        elif identity not in self.clients and len(self.clients) >= CLIENTS_MAX:
+            reason = f"{CLIENTS_MAX} peers are connected already"
+        if reason:
+            node.counters["refused"] += 1
+            level = logging.DEBUG if reason == ITSELF else logging.ERROR  # the other side is us
+            log.log(level, "refused %s at %s: %s", hello.peer, request.host or "?", reason)
+            node.post(identity, c.Refused(reason))
+            return
+        client = self.clients[identity] = Client(hello, request.host, request.user, now)
+        node.post(identity, self._welcome(client))
+        if hello.streams:
+            node.links.dial_back(hello, request.host)
+
+    def _welcome(self, client: Client) -> c.Welcome:
+        node, gate = self._node, self._gate
+        recorded = [] if node.recorder is None else node.recorder.lender.infos()
+        welcome = c.Welcome(
+            peer=node.config.name,
+            instance=node.instance,
+            mesh=node.config.mesh,
+            streams=gate.may_see(client.user, node.publisher.infos()),
+            fanout=list(node._fanout.addresses),
+            recorded=gate.may_see(client.user, recorded),
+            software=node.software,
+        )
+        return gate.sign(client.user, client.nonce, welcome)
+
+    def announce(self) -> None:
+        """Our streams have changed: tell everyone."""
+        for identity, client in self.clients.items():
+            self._node.post(identity, self._welcome(client))
+
+    def user_of(self, identity: bytes) -> bytes:
+        """Who somebody is that dialled us."""
+        client = self.clients.get(identity)
+        return b"" if client is None else client.user
+
+    def leave(self) -> None:
+        """Tell everyone that we leave."""
+        tails = self._node.publisher.tails()
+        for identity, client in self.clients.items():
+            bye = c.Bye(self._node.instance, self._gate.tails(client.user, tails))
+            self._node.post(identity, bye)
+
+    def _forget(self, identity: bytes, now: float) -> None:
+        del self.clients[identity]
+        self._node.publisher.forget_link(identity, now)
+        if self._node.recorder is not None:
+            self._node.recorder.lender.forget(identity)
+
+    def forget_silent(self, now: float) -> None:
+        """Those who gave no sign of life for too long are gone."""
+        node = self._node
+        limit = now - node.tuning.peer_timeout_s
+        for identity, client in list(self.clients.items()):
+            if client.last_seen < limit:
+                log.info("%s has been silent for %g s", client.peer, node.tuning.peer_timeout_s)
+                self._forget(identity, now)
+        seen = {identity: client.last_seen for identity, client in self.clients.items()}
+        node.publisher.forget_silent_members(seen, now)
+
+    def forget_users(self, users: set[bytes], now: float) -> None:
+        """These may not stay, or have to come in anew."""
+        for identity, client in list(self.clients.items()):
+            if client.user in users:
+                log.warning("%s is cut off", client.peer)
+                self._forget(identity, now)

@@ -1,0 +1,147 @@
+"""`Security`: the keys of a mesh, and where they are kept.  What they are used for is not here.
+
+Every secret that peers share comes from the mesh key by `derive`, one for each purpose, so that
+none of them says anything about another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meshmsg._errors import ConfigError
+from meshmsg._extras import need
+from meshmsg._values import one_of, set_field, several
+
+#: A mesh key is a secret that a machine drew: what a person makes up can be guessed.
+MESH_KEY_BYTES_MIN = 32
+DIFFERENT_BYTES_MIN = 10
+MESH_KEYS_MAX = 8
+KEY_FILE_BYTES_MAX = 64 * 1024
+SECRET_BYTES = 32
+_SALT = b"meshmsg mesh key 1"
+
+MESH_KEY_NAME = "mesh.key"
+PEER_KEY_NAME = "peer.key"
+ALLOW_NAME = "allow.toml"
+EDGES = ("statsd", "nanomsg", "moldudp")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Who may take part: holders of a mesh key, or those of them that an allow-list names.
+
+    >>> Security(key_dir="./keys")                                            # doctest: +SKIP
+    """
+
+    mesh_key: str | bytes | None = field(default=None, repr=False)
+    """The secret that all peers of the mesh share; `meshmsg keys new` makes one."""
+    mesh_key_file: str | None = None
+    """A file with it, which nobody else may read; further lines are `other_keys`."""
+    key_dir: str | None = None
+    """A folder of `meshmsg keys new`: mesh key, this peer's own key, and the allow-list."""
+    other_keys: tuple[str | bytes, ...] = field(default=(), repr=False)
+    """Mesh keys that are understood too, while the key is being changed."""
+    plain: tuple[str, ...] = ()
+    """Edges without keys that may go beyond this machine: `statsd`, `nanomsg`, `moldudp`."""
+    keys: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("mesh_key_file", "key_dir"):
+            value = getattr(self, name)
+            if isinstance(value, Path):
+                set_field(self, name, str(value))
+            elif value is not None and (not isinstance(value, str) or not value):
+                raise ConfigError(f"security.{name}", "is not a path: write it in quotes")
+        places = [n for n in ("mesh_key", "mesh_key_file", "key_dir") if getattr(self, n)]
+        if len(places) != 1:
+            problem = "give one of mesh_key, mesh_key_file and key_dir; `meshmsg keys new DIR`"
+            raise ConfigError("security", f"{problem} makes such a folder")
+        edges = several("security.plain", self.plain, str, f"one of {', '.join(EDGES)}")
+        set_field(self, "plain", tuple(one_of("security.plain", edge, EDGES) for edge in edges))
+        wanted = "a mesh key or a list of them"
+        others = _several_keys(self.other_keys, wanted)
+        set_field(self, "other_keys", others)
+        set_field(self, "keys", (*self._given(), *(check_key("other_keys", k) for k in others)))
+        if len(self.keys) > MESH_KEYS_MAX:
+            raise ConfigError("security.other_keys", f"are more than {MESH_KEYS_MAX} mesh keys")
+
+    def _given(self) -> tuple[bytes, ...]:
+        if self.mesh_key is not None:
+            return (check_key("mesh_key", self.mesh_key),)
+        path = Path(self.mesh_key_file or Path(self.key_dir or "") / MESH_KEY_NAME)
+        words = read_secret(path).decode("ascii", "replace").split()
+        if not words:
+            raise ConfigError(str(path), "is empty: `meshmsg keys new DIR` makes a mesh key")
+        return tuple(check_key(str(path), word) for word in words)
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> Security:
+        """What a folder of `meshmsg keys new` holds; raises `ConfigError`."""
+        return cls(key_dir=str(folder))
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Security | None:
+        """What `MESHMSG_KEYS`, `MESHMSG_MESH_KEY_FILE` or `MESHMSG_MESH_KEY` say, if any does."""
+        folder, file, key = (
+            environ.get(f"MESHMSG_{word}") or None for word in ("KEYS", "MESH_KEY_FILE", "MESH_KEY")
+        )
+        if folder is None and file is None and key is None:
+            return None
+        return cls(mesh_key=key, mesh_key_file=file, key_dir=folder)
+
+    def derive(self, purpose: bytes) -> bytes:
+        """32 secret bytes for one purpose, from the mesh key that is in use."""
+        return derive(self.keys[0], purpose)
+
+    def derive_all(self, purpose: bytes) -> tuple[bytes, ...]:
+        """The same of each mesh key that is understood; the one in use comes first."""
+        return tuple(derive(key, purpose) for key in self.keys)
+
+
+def derive(key: bytes, purpose: bytes) -> bytes:
+    """32 secret bytes for one purpose: HKDF with SHA-256."""
+    hkdf = need("cryptography.hazmat.primitives.kdf.hkdf", "security", "security")
+    hashes = need("cryptography.hazmat.primitives.hashes", "security", "security")
+    made: bytes = hkdf.HKDF(hashes.SHA256(), SECRET_BYTES, _SALT, purpose).derive(key)
+    return made
+
+
+def check_key(where: str, key: object) -> bytes:
+    """A mesh key as bytes; raises `ConfigError`, which never holds the key."""
+    field_name = where if "/" in where else f"security.{where}"
+    if not isinstance(key, str | bytes):
+        raise ConfigError(field_name, f"a {type(key).__name__} is not a mesh key: write a text")
+    data = key.strip().encode() if isinstance(key, str) else bytes(key)
+    if len(data) < MESH_KEY_BYTES_MIN or len(set(data)) < DIFFERENT_BYTES_MIN:
+        problem = f"is too easy to guess: {MESH_KEY_BYTES_MIN} or more characters that a machine"
+        raise ConfigError(field_name, f"{problem} drew; `meshmsg keys new` makes one")
+    return data
+
+
+def read_secret(path: Path) -> bytes:
+    """The content of a file that only its owner may read; raises `ConfigError`."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777  # of this very file
+            if mode & 0o077:
+                problem = f"has mode {mode:04o}, so that others may read it: chmod 600 {path}"
+                raise ConfigError(str(path), problem)
+            data = file.read(KEY_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        hint = "; `meshmsg keys new DIR` makes one" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}{hint}") from None
+    if len(data) > KEY_FILE_BYTES_MAX:
+        raise ConfigError(str(path), "is too large for a key file")
+    return data
+
+
+def _several_keys(value: object, wanted: str) -> tuple[str | bytes, ...]:
+    if isinstance(value, str | bytes):
+        return (value,)
+    try:
+        return several("security.other_keys", value, str, wanted)
+    except ConfigError:  # whose text would show the keys
+        raise ConfigError("security.other_keys", f"is not {wanted}") from None
