@@ -96,6 +96,18 @@ class MulticastInfo(msgspec.Struct, frozen=True):
     reach_bytes: U64 = 0  # how far the sender goes ahead of a receiver; 0: not said
 
 
+SealKey = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+
+
+class SealInfo(msgspec.Struct, frozen=True):
+    """How the packets of a multicast stream are sealed, from now on."""
+
+    sender: U64  # its id in sealed packets
+    counter: U64  # of its next packet
+    generation: U64
+    keys: Annotated[list[tuple[U64, SealKey]], msgspec.Meta(max_length=8)] = []
+
+
 class StreamInfo(msgspec.Struct, frozen=True):
     """A stream as its publisher announces it."""
 
@@ -181,6 +193,7 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     packet: U64 = 0  # of a multicast stream: what is sent from here on comes by multicast
     over: bool = False  # the epoch ended at `next`, and what is missing of it can be asked for
     recorded: bool = False  # said by a peer that has recorded the stream
+    seal: SealInfo | None = None  # of a sealed multicast stream
 
 
 class Nack(_Message, frozen=True, tag="nack"):

@@ -62,6 +62,7 @@ from meshmsg._frame import FrameBuilder, Note, encode_headers
 from meshmsg._group_books import Seat
 from meshmsg._group_publisher import GroupSide
 from meshmsg._mcast_out import PacketOutlet
+from meshmsg._mcast_seal import sending_seal
 from meshmsg._open_frame import OpenFrame
 from meshmsg._publisher_books import claim_row, stream_stats, subscribers_of
 from meshmsg._replay import Chapter
@@ -289,7 +290,8 @@ class PublisherSide:
         if outlet.sender.holds:
             outlet.together = Together(self, outlet)
         if stream.transport is not None:
-            outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface)
+            seal = sending_seal(self._config.security, wire_id)
+            outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
         self.groups.declare(outlet)
@@ -899,6 +901,7 @@ class PublisherSide:
                 given.next,
                 given.start,
                 0 if packets is None else packets.admit(sub, now),
+                seal=None if packets is None else packets.seal_info(),
             ),
         )
 

@@ -190,6 +190,7 @@ class Opener:
     def listen_to(self, sender: int, counter: int) -> None:
         """Only this sender is heard from now on, from its packet with this counter on."""
         self._only = sender
+        self.group_key = b""
         self._senders.clear()
         self._senders[sender] = _Sender(counter, self._line_count)
 
@@ -251,7 +252,7 @@ class Opener:
             put = end
         return bytes(view[:put])
 
-    def begin(self, generation: int, *, now: float, overlap_s: float | None = None) -> None:
+    def begin(self, generation: int, *, now: float = 0.0, overlap_s: float | None = None) -> None:
         """A generation is in use from now on, because we say so."""
         self.keys.begin(generation, now=now, overlap_s=overlap_s)
         self._forget_ciphers()
@@ -287,7 +288,8 @@ class Opener:
                 self.group_key = key
             return known
         heard = known is not None and bool(known.ciphers) and bool(candidates)
-        self.counters["forged" if heard else "unknown_key"] += 1
+        other = known is None and self._only is not None
+        self.counters["other_senders" if other else "forged" if heard else "unknown_key"] += 1
         return None
 
     def _retire(self, now: float) -> None:
