@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from meshmsg._errors import ProtocolError
+from meshmsg._seal_words import SealInfo
 
 PROTOCOL_VERSION = 1
 ENVELOPE = b"MMC"
@@ -94,18 +95,6 @@ class MulticastInfo(msgspec.Struct, frozen=True):
     second: Name = ""
     parity: bool = False
     reach_bytes: U64 = 0  # how far the sender goes ahead of a receiver; 0: not said
-
-
-SealKey = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-
-
-class SealInfo(msgspec.Struct, frozen=True):
-    """How the packets of a multicast stream are sealed, from now on."""
-
-    sender: U64  # its id in sealed packets
-    counter: U64  # of its next packet
-    generation: U64
-    keys: Annotated[list[tuple[U64, SealKey]], msgspec.Meta(max_length=8)] = []
 
 
 class StreamInfo(msgspec.Struct, frozen=True):

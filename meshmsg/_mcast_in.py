@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meshmsg._control import MulticastInfo, SealInfo
+from meshmsg._control import MulticastInfo
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame
 from meshmsg._mcast_seal import ReceivingSeal, sealed
@@ -29,6 +29,7 @@ from meshmsg._packet import (
     decode_packet,
     packet_kind,
 )
+from meshmsg._seal_words import SealInfo
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.packet_receiver import PacketReceiver
 from meshmsg.recovery.parity import has_parity_library
@@ -299,10 +300,14 @@ class PacketSource:
             )
             self.lines[0].report(sealed(self.seal, status.encode()), sender)
 
+    def refused(self) -> Counter[str]:
+        """What was dropped before anybody looked into it, by reason."""
+        return self.counters if self.seal is None else self.counters + self.seal.counters
+
     def stats(self) -> dict[str, Any]:
         """Figures, as plain data."""
         receiver = self.receiver
-        counters = self.counters if self.seal is None else self.counters + self.seal.counters
+        counters = self.refused()
         if receiver is not None:
             counters = counters + receiver.figures()
         figures: dict[str, Any] = dict(counters)

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from meshmsg._control import SealInfo
 from meshmsg._multicast import Multicast
 from meshmsg._packet import CONFIRM, DATA, HEARTBEAT, NACK, PARITY, REPAIR, SEAL_BYTES, STATUS
+from meshmsg._seal_words import SealInfo
 from meshmsg._security import SECRET_BYTES, Security
 from meshmsg.recovery.packet_seal import Opener, Sealer
 from meshmsg.recovery.seal_keys import Derive, SealKeys

@@ -22,7 +22,7 @@ from meshmsg._errors import ProtocolError
 from meshmsg._frame import FRAME_BYTES_MAX
 
 PACKET_MAGIC = b"MMP1"
-SEALED_MAGIC = b"MMS1"
+SEALED_MAGIC = b"MME1"
 #: Kinds of packets.
 DATA = 1
 REPAIR = 2

@@ -84,6 +84,7 @@ GROUND = (
     "meshmsg/_multicast.py",
     "meshmsg/_open_frame.py",
     "meshmsg/_packet.py",
+    "meshmsg/_seal_words.py",
     "meshmsg/_security.py",
     "meshmsg/_sp_messages.py",
     "meshmsg/_statsd_lines.py",
