@@ -18,7 +18,6 @@ from typing import Any
 
 from meshmsg._packet import (
     PACKET_MAGIC,
-    SEAL_BYTES,
     SEALED_HEAD,
     SEALED_MAGIC,
     TAG_BYTES,
@@ -39,11 +38,11 @@ _CLEAR = Struct("<4s4sQ")
 _CLEAR_BYTES = _CLEAR.size
 _NONCE_AT = 20
 _unpack_head = SEALED_HEAD.unpack_from
-_pack_head = SEALED_HEAD.pack_into
-_pack_clear = _CLEAR.pack_into
+_pack_head = SEALED_HEAD.pack
+_pack_clear = _CLEAR.pack
 
-#: nonce, data, associated data, where to
-Into = Callable[[Any, Any, Any, Any], object]
+#: Of nonce, data, and what is authenticated beside it.
+Crypt = Callable[[bytes, Any, bytes], bytes]
 
 
 def sender_key(group_key: bytes, sender: int) -> bytes:
@@ -67,42 +66,6 @@ def _invalid_tag() -> type[Exception]:
     return InvalidTag
 
 
-def _encrypts(cipher: Any) -> Into:
-    into = getattr(cipher, "encrypt_into", None)
-    if into is not None:  # twice as fast for packets, in the versions that have it
-        return into  # type: ignore[no-any-return]
-
-    def encrypt(nonce: Any, data: Any, clear: Any, to: Any) -> None:
-        to[:] = cipher.encrypt(bytes(nonce), bytes(data), bytes(clear))
-
-    return encrypt
-
-
-def _decrypts(cipher: Any) -> Into:
-    into = getattr(cipher, "decrypt_into", None)
-    if into is not None:
-        return into  # type: ignore[no-any-return]
-
-    def decrypt(nonce: Any, data: Any, clear: Any, to: Any) -> None:
-        to[:] = cipher.decrypt(bytes(nonce), bytes(data), bytes(clear))
-
-    return decrypt
-
-
-class _Scratch:
-    """Memory that is used again and again: to have some anew for each burst took half the time."""
-
-    __slots__ = ("_data",)
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def room(self, size: int) -> bytearray:
-        if len(self._data) < size:
-            self._data = bytearray(size)
-        return self._data
-
-
 class Sealer:
     """Seals what one sender sends."""
 
@@ -111,47 +74,31 @@ class Sealer:
         self.sender = sender
         self.counter = 0  #: of the next packet; goes on through all generations
         self._generation_part = 0
-        self._encrypt: Into | None = None
-        self._scratch = _Scratch()
+        self._encrypt: Crypt | None = None
 
     def use(self, generation: int, key: bytes) -> None:
         """Seal with the key of this generation from now on."""
-        self._encrypt = _encrypts(_cipher(key, self.sender))
+        self._encrypt = _cipher(key, self.sender).encrypt
         self._generation_part = (generation & 0xFFFF) << COUNTER_BITS
 
-    def seal(self, data: bytes, packet_bytes: int) -> memoryview:
-        """Seal packets that stand one behind the other; each becomes `SEAL_BYTES` longer.
-
-        What is returned is overwritten by the next call.
-        """
+    def seal(self, data: bytes, packet_bytes: int) -> bytes:
+        """Seal packets that stand one behind the other; each becomes `SEAL_BYTES` longer."""
         encrypt = self._encrypt
         assert encrypt is not None, "no key yet"
-        size, sender = len(data), self.sender
-        count = -(-size // packet_bytes)
-        number = self._generation_part + self.counter
+        count = -(-len(data) // packet_bytes)
         if self.counter + count > COUNTER_MAX:
             raise OverflowError("this sender has sealed all that it can: start it anew")
+        stream, sender = self.stream, self.sender
+        number = self._generation_part + self.counter
         self.counter += count
-        out, source = self._scratch.room(size + count * SEAL_BYTES), memoryview(data)
-        view = memoryview(out)
-        put = 0
-        for at in range(0, size, packet_bytes):
-            stop = at + packet_bytes
-            if stop > size:
-                stop = size
-            _, words, stream = _CLEAR.unpack_from(data, at)
-            _pack_head(out, put, SEALED_MAGIC, words, stream, sender, number)
+        parts: list[bytes] = []
+        put = parts.append
+        for at in range(0, len(data), packet_bytes):
+            head = _pack_head(SEALED_MAGIC, data[at + 4 : at + 8], stream, sender, number)
             number += 1
-            body = put + _HEAD_BYTES
-            end = put + stop - at + SEAL_BYTES
-            encrypt(
-                view[put + _NONCE_AT : body],
-                source[at + _CLEAR_BYTES : stop],
-                view[put:body],
-                view[body:end],
-            )
-            put = end
-        return view[:put]
+            put(head)
+            put(encrypt(head[_NONCE_AT:], data[at + _CLEAR_BYTES : at + packet_bytes], head))
+        return b"".join(parts)
 
 
 class _Sender:
@@ -160,7 +107,7 @@ class _Sender:
     __slots__ = ("ciphers", "lines", "window")
 
     def __init__(self, first: int, lines: int) -> None:
-        self.ciphers: dict[int, tuple[int, Into]] = {}  # by the generation's lowest bits
+        self.ciphers: dict[int, tuple[int, Crypt]] = {}  # by the generation's lowest bits
         self.window = ReplayWindow(first)
         #: What came by each of several lines, for statistics: a second copy is no replay there.
         self.lines = [ReplayWindow(first) for _ in range(lines)] if lines > 1 else []
@@ -185,7 +132,6 @@ class Opener:
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
         self._line_count = lines
         self._invalid = _invalid_tag()
-        self._scratch = _Scratch()
 
     def listen_to(self, sender: int, counter: int) -> None:
         """Only this sender is heard from now on, from its packet with this counter on."""
@@ -198,14 +144,14 @@ class Opener:
         """The packets that prove themselves, each `SEAL_BYTES` shorter, one behind the other."""
         if now >= self.keys.retire_at:
             self._retire(now)
-        size = len(data)
-        out, source = self._scratch.room(size), memoryview(data)
-        view = memoryview(out)
-        put = at = 0
+        source, size = memoryview(data), len(data)
+        parts: list[bytes] = []
+        put = parts.append
+        at = 0
         last = -1
         generation_part = -1  # of the sender's packets that `decrypt` opens
         known: _Sender | None = None
-        decrypt: Into | None = None
+        decrypt: Crypt | None = None
         while at < size:
             start, at = at, at + packet_bytes
             if at > size:
@@ -226,19 +172,17 @@ class Opener:
                 if counter != window.next and not window.is_new(counter):
                     self._count_again(known, counter, line)
                     continue
-            body = start + _HEAD_BYTES
-            end = put + at - start - SEAL_BYTES
-            nonce, clear = source[start + _NONCE_AT : body], source[start:body]
+            head, body = data[start : start + _HEAD_BYTES], source[start + _HEAD_BYTES : at]
             if decrypt is None or known is None:
-                parts = (nonce, source[body:at], clear, view[put + _CLEAR_BYTES : end])
-                known = self._try(known, sender, number, parts, now)
+                found = self._try(known, sender, number, head, body, now)
                 last = -1  # look it up: it may be known now
-                if known is None:
+                if found is None:
                     continue
+                known, opened = found
                 window = known.window
             else:
                 try:
-                    decrypt(nonce, source[body:at], clear, view[put + _CLEAR_BYTES : end])
+                    opened = decrypt(head[_NONCE_AT:], body, head)
                 except self._invalid:
                     self.counters["forged"] += 1
                     continue
@@ -248,16 +192,16 @@ class Opener:
                 window.take(counter)
             if known.lines:
                 known.lines[line].take(counter)
-            _pack_clear(out, put, PACKET_MAGIC, words, stream)
-            put = end
-        return bytes(view[:put])
+            put(_pack_clear(PACKET_MAGIC, words, stream))
+            put(opened)
+        return b"".join(parts)
 
     def begin(self, generation: int, *, now: float = 0.0, overlap_s: float | None = None) -> None:
         """A generation is in use from now on, because we say so."""
         self.keys.begin(generation, now=now, overlap_s=overlap_s)
         self._forget_ciphers()
 
-    def _find(self, sender: int, low: int) -> tuple[_Sender | None, Into | None]:
+    def _find(self, sender: int, low: int) -> tuple[_Sender | None, Crypt | None]:
         known = self._senders.get(sender)
         if known is None:
             return None, None
@@ -266,15 +210,21 @@ class Opener:
         return known, None if found is None else found[1]
 
     def _try(
-        self, known: _Sender | None, sender: int, number: int, parts: tuple[Any, ...], now: float
-    ) -> _Sender | None:
-        """A sender or a generation that was not heard before; returns it if this is really it."""
+        self,
+        known: _Sender | None,
+        sender: int,
+        number: int,
+        head: bytes,
+        body: memoryview,
+        now: float,
+    ) -> tuple[_Sender, bytes] | None:
+        """A sender or a generation that was not heard before: whether this is really it."""
         counter, low = number & COUNTER_MAX, number >> COUNTER_BITS
         candidates = [] if known is None and self._only is not None else self.keys.candidates(low)
         for generation, key in candidates:
-            decrypt = _decrypts(_cipher(key, sender))
+            decrypt = _cipher(key, sender).decrypt
             try:
-                decrypt(*parts)
+                opened = decrypt(head[_NONCE_AT:], body, head)
             except self._invalid:
                 continue
             if known is None:
@@ -286,7 +236,7 @@ class Opener:
                 self._forget_ciphers()
             if generation == self.keys.generation:
                 self.group_key = key
-            return known
+            return known, opened
         heard = known is not None and bool(known.ciphers) and bool(candidates)
         other = known is None and self._only is not None
         self.counters["other_senders" if other else "forged" if heard else "unknown_key"] += 1
