@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any
 
+from meshmsg._compiled import COMPILED
 from meshmsg._packet import (
     PACKET_MAGIC,
     SEALED_HEAD,
@@ -24,6 +25,9 @@ from meshmsg._packet import (
 )
 from meshmsg.recovery.replay_window import ReplayWindow
 from meshmsg.recovery.seal_keys import SealKeys
+
+if COMPILED:
+    from meshmsg import _speed
 
 COUNTER_BITS = 48
 COUNTER_MAX = (1 << COUNTER_BITS) - 1
@@ -91,6 +95,8 @@ class Sealer:
         stream, sender = self.stream, self.sender
         number = self._generation_part + self.counter
         self.counter += count
+        if COMPILED:
+            return _speed.seal_packets(encrypt, data, packet_bytes, stream, sender, number)
         parts: list[bytes] = []
         put = parts.append
         for at in range(0, len(data), packet_bytes):
@@ -128,6 +134,7 @@ class Opener:
         self.copies = [0] * lines  #: what each line brought that another one had brought before
         self.group_key = b""  #: under which a packet was opened last
         self._kinds = frozenset(kinds)
+        self._kinds_mask = sum(1 << kind for kind in self._kinds)
         self._only: int | None = None
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
         self._line_count = lines
@@ -194,6 +201,25 @@ class Opener:
                 known.lines[line].take(counter)
             put(_pack_clear(PACKET_MAGIC, words, stream))
             put(opened)
+            if COMPILED and decrypt is not None and at < size and counter + 1 == window.next:
+                # What follows mostly is of the same sender, and next.
+                opened, count = _speed.open_packets(
+                    decrypt,
+                    self._invalid,
+                    data,
+                    at,
+                    packet_bytes,
+                    stream,
+                    sender,
+                    number + 1,
+                    self._kinds_mask,
+                )
+                if count:
+                    put(opened)
+                    at += count * packet_bytes
+                    window.next += count
+                    if known.lines:
+                        known.lines[line].take_run(counter + 1, count)
         return b"".join(parts)
 
     def begin(self, generation: int, *, now: float = 0.0, overlap_s: float | None = None) -> None:

@@ -34,6 +34,14 @@ class ReplayWindow:
         """Whether a packet may be taken; changes nothing, for it has not proved itself yet."""
         return counter >= self.next or counter in self._missing
 
+    def take_run(self, first: int, count: int) -> None:
+        """So many packets in a row, none of which was taken before, have proved themselves."""
+        if first == self.next:
+            self.next += count
+        else:
+            for counter in range(first, first + count):
+                self.take(counter)
+
     def take(self, counter: int) -> None:
         """A packet that is new has proved itself."""
         ahead = counter - self.next
