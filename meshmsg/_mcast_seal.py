@@ -194,7 +194,7 @@ class ReceivingSeal:
         if using != self._used:
             self._sealer.use(*using)
             self._used = using
-        return self._sealer.seal(packet, len(packet))
+        return bytes(self._sealer.seal(packet, len(packet)))
 
     def _tell(self) -> None:
         """Say once what is wrong with packets."""

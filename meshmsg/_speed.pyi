@@ -59,8 +59,9 @@ def seal_packets(
     stream: int,
     sender: int,
     number: int,
+    into: bytearray,
     /,
-) -> bytes: ...
+) -> None: ...
 def open_packets(
     decrypt: Callable[[bytes, Any, bytes], bytes],
     invalid: type[Exception],

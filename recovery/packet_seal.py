@@ -17,12 +17,7 @@ from struct import Struct
 from typing import Any
 
 from meshmsg._compiled import COMPILED
-from meshmsg._packet import (
-    PACKET_MAGIC,
-    SEALED_HEAD,
-    SEALED_MAGIC,
-    TAG_BYTES,
-)
+from meshmsg._packet import PACKET_MAGIC, SEAL_BYTES, SEALED_HEAD, SEALED_MAGIC, TAG_BYTES
 from meshmsg.recovery.replay_window import ReplayWindow
 from meshmsg.recovery.seal_keys import SealKeys
 
@@ -79,14 +74,18 @@ class Sealer:
         self.counter = 0  #: of the next packet; goes on through all generations
         self._generation_part = 0
         self._encrypt: Crypt | None = None
+        self._scratch = bytearray()  # used again: to map that much memory anew takes its time
 
     def use(self, generation: int, key: bytes) -> None:
         """Seal with the key of this generation from now on."""
         self._encrypt = _cipher(key, self.sender).encrypt
         self._generation_part = (generation & 0xFFFF) << COUNTER_BITS
 
-    def seal(self, data: bytes, packet_bytes: int) -> bytes:
-        """Seal packets that stand one behind the other; each becomes `SEAL_BYTES` longer."""
+    def seal(self, data: bytes, packet_bytes: int) -> bytes | memoryview:
+        """Seal packets that stand one behind the other; each becomes `SEAL_BYTES` longer.
+
+        What is returned holds until the next call.
+        """
         encrypt = self._encrypt
         assert encrypt is not None, "no key yet"
         count = -(-len(data) // packet_bytes)
@@ -96,7 +95,12 @@ class Sealer:
         number = self._generation_part + self.counter
         self.counter += count
         if COMPILED:
-            return _speed.seal_packets(encrypt, data, packet_bytes, stream, sender, number)
+            size = len(data) + count * SEAL_BYTES
+            if len(self._scratch) < size:
+                self._scratch = bytearray(size)
+            out = self._scratch
+            _speed.seal_packets(encrypt, data, packet_bytes, stream, sender, number, out)
+            return memoryview(out)[:size]
         parts: list[bytes] = []
         put = parts.append
         for at in range(0, len(data), packet_bytes):
@@ -137,6 +141,7 @@ class Opener:
         self._kinds_mask = sum(1 << kind for kind in self._kinds)
         self._only: int | None = None
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
+        self._hot: tuple[int, int, _Sender, Crypt] | None = None  # whose packets come mostly
         self._line_count = lines
         self._invalid = _invalid_tag()
 
@@ -144,6 +149,7 @@ class Opener:
         """Only this sender is heard from now on, from its packet with this counter on."""
         self._only = sender
         self.group_key = b""
+        self._hot = None
         self._senders.clear()
         self._senders[sender] = _Sender(counter, self._line_count)
 
@@ -154,7 +160,7 @@ class Opener:
         source, size = memoryview(data), len(data)
         parts: list[bytes] = []
         put = parts.append
-        at = 0
+        at = self._open_run(data, 0, packet_bytes, line, put) if self._hot is not None else 0
         last = -1
         generation_part = -1  # of the sender's packets that `decrypt` opens
         known: _Sender | None = None
@@ -201,26 +207,40 @@ class Opener:
                 known.lines[line].take(counter)
             put(_pack_clear(PACKET_MAGIC, words, stream))
             put(opened)
-            if COMPILED and decrypt is not None and at < size and counter + 1 == window.next:
-                # What follows mostly is of the same sender, and next.
-                opened, count = _speed.open_packets(
-                    decrypt,
-                    self._invalid,
-                    data,
-                    at,
-                    packet_bytes,
-                    stream,
-                    sender,
-                    number + 1,
-                    self._kinds_mask,
-                )
-                if count:
-                    put(opened)
-                    at += count * packet_bytes
-                    window.next += count
-                    if known.lines:
-                        known.lines[line].take_run(counter + 1, count)
+            if COMPILED and decrypt is not None:
+                self._hot = sender, generation_part, known, decrypt
+                if at < size:
+                    at = self._open_run(data, at, packet_bytes, line, put)
         return b"".join(parts)
+
+    def _open_run(
+        self, data: bytes, at: int, packet_bytes: int, line: int, put: Callable[[bytes], None]
+    ) -> int:
+        """Of the sender heard last, the packets that are next; returns where they end.
+
+        That is the way of nearly all.
+        """
+        assert self._hot is not None
+        sender, generation_part, known, decrypt = self._hot
+        window = known.window
+        first = window.next
+        opened, count = _speed.open_packets(
+            decrypt,
+            self._invalid,
+            data,
+            at,
+            packet_bytes,
+            self.stream,
+            sender,
+            (generation_part << COUNTER_BITS) + first,
+            self._kinds_mask,
+        )
+        if count:
+            put(opened)
+            window.next = first + count
+            if known.lines:
+                known.lines[line].take_run(first, count)
+        return at + count * packet_bytes
 
     def begin(self, generation: int, *, now: float = 0.0, overlap_s: float | None = None) -> None:
         """A generation is in use from now on, because we say so."""
@@ -274,6 +294,7 @@ class Opener:
 
     def _forget_ciphers(self) -> None:
         """Of generations that are not good any more."""
+        self._hot = None
         good = self.keys.good()
         for known in self._senders.values():
             stale = [

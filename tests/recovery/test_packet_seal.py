@@ -52,7 +52,7 @@ def opener(generation: int = 5, *, lines: int = 1) -> Opener:
 
 
 def sealed(by: Sealer, packets: list[bytes]) -> list[bytes]:
-    return [by.seal(packet, len(packet)) for packet in packets]
+    return [bytes(by.seal(packet, len(packet))) for packet in packets]
 
 
 def opened(by: Opener, *packets: bytes, now: float = 0.0, line: int = 0) -> list[bytes]:
@@ -77,7 +77,7 @@ def test_packets_of_all_kinds_come_out_as_they_went_in() -> None:
 def test_burst_is_sealed_and_opened_at_once() -> None:
     ((burst, size),) = sender(1, size=1000).take(now=0.0)
     assert size < len(burst) != size * (len(burst) // size)  # the last one is shorter
-    wire = sealer().seal(burst, size)
+    wire = bytes(sealer().seal(burst, size))
     assert opener().open(wire, size + SEAL_BYTES, now=0.0) == burst
 
 
