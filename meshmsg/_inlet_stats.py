@@ -47,9 +47,7 @@ def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
     return {
         "name": name,
         "topics": [pattern.text for pattern in intake.filter.patterns],
-        "counters": dict(
-            sorted((intake.counters + intake.foreign() + _unheard(intake)).items())
-        ),
+        "counters": dict(sorted((intake.counters + intake.foreign() + _unheard(intake)).items())),
         "evictions": list(intake.evictions),
         "sources": [
             {

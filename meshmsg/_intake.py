@@ -26,7 +26,7 @@ from meshmsg._config import Tuning
 from meshmsg._control import (
     Evicted,
     Figures,
-    MulticastInfo,
+    Rekey,
     Start,
     StreamInfo,
     Subscribed,
@@ -39,6 +39,7 @@ from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, He
 from meshmsg._lending import Lending
 from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
 from meshmsg._mcast_seal import receiving_seal, sealed_bytes
+from meshmsg._mcast_words import MulticastInfo
 from meshmsg._multicast import Feed
 from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, SEALED_MAGIC, STREAM_AT
 from meshmsg._security import Security
@@ -48,6 +49,7 @@ from meshmsg._source import (
     Books,
     Complete,
     Detach,
+    Heard,
     Join,
     Lend,
     Notice,
@@ -700,9 +702,7 @@ class Intake:
         except ConfigError:
             return UnknownCodec(info.codec)
 
-    def _on_notice(
-        self, source: Source, notice: RepairFrame | TailHint | Said | Evicted, now: float
-    ) -> None:
+    def _on_notice(self, source: Source, notice: Heard, now: float) -> None:
         receiver = source.receiver
         if isinstance(notice, Said):
             if isinstance(notice.message, Subscribed):
@@ -712,6 +712,9 @@ class Intake:
                 self.counters["early_notices"] += 1
             elif notice.message.epoch == receiver.epoch:
                 self.lending.on_gone(source, receiver, notice.link, notice.message, now)
+        elif isinstance(notice, Rekey):
+            if source.packets is not None:
+                source.packets.rekey(notice.keys)
         elif isinstance(notice, Evicted):
             self.counters["evicted"] += 1
             self.evictions.append(notice.reason)
@@ -833,8 +836,8 @@ class Intake:
             below = None if source.packets is None else source.packets.receiver
             if source.packets is not None and (below is None or below.epoch != admission.epoch):
                 self._enter_packets(source, admission)
-            elif source.packets is not None and source.packets.seal is not None and admission.seal:
-                source.packets.seal.give(admission.seal.keys)
+            elif source.packets is not None and admission.seal is not None:
+                source.packets.rekey(admission.seal.keys)
             return
         name, epoch, start = source.info.name, admission.epoch, admission.start
         with self._books_lock:

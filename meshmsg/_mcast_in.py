@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meshmsg._control import MulticastInfo
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame
 from meshmsg._mcast_seal import ReceivingSeal, sealed
+from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
 from meshmsg._multicast import Multicast, split_group
 from meshmsg._packet import (
     DATA_HEAD,
@@ -29,7 +29,6 @@ from meshmsg._packet import (
     decode_packet,
     packet_kind,
 )
-from meshmsg._seal_words import SealInfo
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
 from meshmsg.recovery.packet_receiver import PacketReceiver
 from meshmsg.recovery.parity import has_parity_library
@@ -147,6 +146,11 @@ class PacketSource:
         self._report_at = packet
         self._report_due = 0.0
 
+    def rekey(self, keys: SealKeys) -> None:
+        """Other keys will be used."""
+        if self.seal is not None:
+            self.seal.give(keys)
+
     # --- in ---
 
     def receive(self, client: MulticastClient, datagram: Datagram, now: float) -> list[Frame]:
@@ -165,7 +169,7 @@ class PacketSource:
             if not data:
                 return []
         elif data[:4] != PACKET_MAGIC:
-            self._refuse_sealed()
+            self._refuse_sealed(-(-len(data) // packet_bytes))
             return []
         if receiver is None or data[16:24] != receiver.epoch.to_bytes(8, "little"):
             if self.begin is None:
@@ -182,11 +186,11 @@ class PacketSource:
                 self._pinned.append(source)
         return receiver.receive(data, packet_bytes, now=now, line=line)
 
-    def _refuse_sealed(self) -> None:
+    def _refuse_sealed(self, count: int) -> None:
         """There is no key, or none yet."""
         if self.seal is None and not self.counters["sealed_packets"]:
             log.warning("packets of a sealed stream are dropped: give the peer its Security")
-        self.counters["other_epochs" if self.seal is not None else "sealed_packets"] += 1
+        self.counters["other_epochs" if self.seal is not None else "sealed_packets"] += count
 
     def is_single(self, data: bytes, source: tuple[Any, ...], epoch: int, event: int) -> bool:
         """Whether a datagram that begins as live packets of ours do is a frame, and the next."""
@@ -313,6 +317,8 @@ class PacketSource:
         figures: dict[str, Any] = dict(counters)
         if receiver is not None:
             figures |= {"next": receiver.next, "missing": receiver.missing}
+        if self.seal is not None:
+            figures["generation"] = self.seal.opener.keys.generation
         per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]
         figures["lines"] = [
             {"first": 0, "again": 0, **line.stats(), **counters}

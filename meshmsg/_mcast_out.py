@@ -13,12 +13,11 @@ from struct import Struct
 from typing import Any
 
 from meshmsg._config import Stream
-from meshmsg._control import MulticastInfo
 from meshmsg._errors import ProtocolError
 from meshmsg._mcast_in import info_of
 from meshmsg._mcast_seal import SendingSeal
+from meshmsg._mcast_words import MulticastInfo, SealInfo
 from meshmsg._packet import NACK, SEAL_BYTES, PacketRequest, PacketStatus, decode_packet
-from meshmsg._seal_words import SealInfo
 from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
 from meshmsg.recovery.parity import check_parity_library
 from meshmsg.transports.multicast import Inlet, MulticastServer, read_inlet
@@ -211,5 +210,6 @@ class PacketOutlet:
             "receivers": sender.receivers,
             "slowest": sender.slowest,
             "injected_drops": self.server.counters["injected_drops"],
+            **({} if self.seal is None else {"generation": self.seal.generation}),
             "lines": self.server.stats(),
         }

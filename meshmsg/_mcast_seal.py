@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from meshmsg._mcast_words import SealInfo
 from meshmsg._multicast import Multicast
 from meshmsg._packet import CONFIRM, DATA, HEARTBEAT, NACK, PARITY, REPAIR, SEAL_BYTES, STATUS
-from meshmsg._seal_words import SealInfo
 from meshmsg._security import SECRET_BYTES, Security
 from meshmsg.recovery.packet_seal import Opener, Sealer
 from meshmsg.recovery.seal_keys import Derive, SealKeys
@@ -202,11 +202,6 @@ class ReceivingSeal:
             if reason not in self._told and self.opener.counters[reason]:
                 self._told.add(reason)
                 log.warning("%s: %s", self._name, what)
-
-
-def sending_seal(security: Security | None, stream: int) -> SendingSeal | None:
-    """The seal of a stream that is sent, where there is security."""
-    return None if security is None else SendingSeal(security, stream)
 
 
 def receiving_seal(

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from meshmsg import _packet as packet
-from meshmsg._control import MulticastInfo
 from meshmsg._frame import Frame, encode_frame
+from meshmsg._mcast_words import MulticastInfo
 from meshmsg.recovery.packet_receiver import JUMP_PACKETS_MAX
 from meshmsg.recovery.parity import parity_packets
 from tests.packets import code_blocks, cut_frame
