@@ -114,10 +114,11 @@ class Sealer:
 class _Sender:
     """One sender whose packets have proved themselves."""
 
-    __slots__ = ("ciphers", "lines", "window")
+    __slots__ = ("ciphers", "first", "lines", "window")
 
     def __init__(self, first: int, lines: int) -> None:
         self.ciphers: dict[int, tuple[int, Crypt]] = {}  # by the generation's lowest bits
+        self.first = first  # what it sealed before was not for us
         self.window = ReplayWindow(first)
         #: What came by each of several lines, for statistics: a second copy is no replay there.
         self.lines = [ReplayWindow(first) for _ in range(lines)] if lines > 1 else []
@@ -169,12 +170,17 @@ class Opener:
             start, at = at, at + packet_bytes
             if at > size:
                 at = size
-            if at - start < _SEALED_MIN:
+            if at - start < _HEAD_BYTES:
                 self.counters["bad_packets"] += 1
                 continue
             magic, words, stream, sender, number = _unpack_head(data, start)
-            if magic != SEALED_MAGIC or stream != self.stream or words[0] not in self._kinds:
-                self._count_other(magic, stream)
+            if (
+                magic != SEALED_MAGIC
+                or stream != self.stream
+                or words[0] not in self._kinds
+                or at - start < _SEALED_MIN
+            ):
+                self._count_other(magic, stream, at - start)
                 continue
             if sender != last or number >> COUNTER_BITS != generation_part:
                 last, generation_part = sender, number >> COUNTER_BITS
@@ -303,16 +309,18 @@ class Opener:
             for low in stale:
                 del known.ciphers[low]
 
-    def _count_other(self, magic: bytes, stream: int) -> None:
+    def _count_other(self, magic: bytes, stream: int, size: int) -> None:
         if magic == PACKET_MAGIC and stream == self.stream:
             self.counters["unsealed"] += 1
-        elif magic in (PACKET_MAGIC, SEALED_MAGIC):
+        elif magic in (PACKET_MAGIC, SEALED_MAGIC) and size >= _SEALED_MIN:
             self.counters["strange_packets"] += 1
         else:
             self.counters["bad_packets"] += 1
 
     def _count_again(self, known: _Sender, counter: int, line: int) -> None:
-        if known.lines and known.lines[line].is_new(counter):
+        if counter < known.first:
+            self.counters["early_packets"] += 1
+        elif known.lines and known.lines[line].is_new(counter):
             known.lines[line].take(counter)
             self.copies[line] += 1
         else:

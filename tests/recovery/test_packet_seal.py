@@ -202,7 +202,7 @@ def test_only_the_announced_sender_is_heard_and_nothing_of_before() -> None:
     to = opener()
     to.listen_to(SENDER, 2)
     assert opened(to, *wire, *sealed(insider, packets)) == packets[2:]
-    assert to.counters == {"replayed": 2, "other_senders": 4}
+    assert to.counters == {"early_packets": 2, "other_senders": 4}
 
 
 def test_second_line_brings_copies_and_not_replays() -> None:
