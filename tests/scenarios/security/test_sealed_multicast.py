@@ -291,7 +291,7 @@ def test_no_payload_or_topic_is_on_the_wire(mesh_key: str, group: str, sealed: b
             assert take(events, 500) == [words] * 500
     for text in (words, b"plans.secret"):
         assert (text in capture.data) is not sealed
-    rows = dissect(capture.data, "meshmsg.kind", "meshmsg.sealed", "meshmsg.payload")
+    rows = [row for row in dissect(capture.data) if row.get("meshmsg.kind")]
     assert len(rows) > 20
     for row in rows:
         assert bool(row.get("meshmsg.sealed")) is sealed
