@@ -292,7 +292,7 @@ def test_no_payload_or_topic_is_on_the_wire(mesh_key: str, group: str, sealed: b
     for text in (words, b"plans.secret"):
         assert (text in capture.data) is not sealed
     rows = [row for row in dissect(capture.data) if row.get("meshmsg.kind")]
-    assert len(rows) > 20
+    assert {"1", "3"} <= {kind for row in rows for kind in row["meshmsg.kind"]}
     for row in rows:
         assert bool(row.get("meshmsg.sealed")) is sealed
         assert not (sealed and row.get("meshmsg.payload"))
