@@ -32,6 +32,7 @@ BATCH = 1000
 #: Bytes of payload in one pass.
 PASS_BYTES = {64: 192_000_000, 1024: 512_000_000}
 WAIT_S = 60.0
+GROUP = "239.255.77.7:30771"
 
 Keys = Callable[[str], Security | None]
 
@@ -47,7 +48,7 @@ class Way(NamedTuple):
 
 
 def ways(folder: Path) -> list[Way]:
-    """All that are measured; sealed multicast finds its place here."""
+    """All that are measured."""
     mesh_key = secrets.token_urlsafe(32)
     key_dirs = _key_dirs(folder)
     return [
@@ -58,6 +59,21 @@ def ways(folder: Path) -> list[Way]:
             lambda name: Security(key_dir=str(key_dirs[name])),
             "ZeroMQ",
             0.6,
+        ),
+        Way("multicast", lambda name: None, multicast=GROUP),
+        Way(
+            "multicast, mesh key",
+            lambda name: Security(mesh_key=mesh_key),
+            "multicast",
+            0.5,
+            GROUP,
+        ),
+        Way(
+            "multicast, allow-list",
+            lambda name: Security(key_dir=str(key_dirs[name])),
+            "multicast",
+            0.5,
+            GROUP,
         ),
     ]
 

@@ -52,6 +52,8 @@ class Task:
     """Multicast: of the packets, the part that a receiver drops."""
     parity: str = ""
     """Multicast: forward error correction."""
+    sealed: bool = False
+    """Multicast: whether packets are sealed."""
 
 
 @dataclass(frozen=True, slots=True)

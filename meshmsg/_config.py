@@ -340,11 +340,9 @@ class PeerConfig:
 
     def _check_secured(self) -> None:
         """Where security is asked for and a transport cannot give it, nothing starts."""
-        open_ones = [s.label for s in self.streams if s.transport is not None]
-        open_ones += [feed.stream for feed in self.feeds]
-        if self.security is not None and open_ones:
-            problem = f"multicast cannot be sealed yet, and {open_ones[0]!r} comes by multicast"
-            raise ConfigError("security", f"{problem}: leave out its transport=, or security=")
+        if self.security is not None and self.security.key_dir is not None and self.feeds:
+            problem = "a feed has no connection over which keys of an allow-list could come"
+            raise ConfigError("feeds", f"{problem}: connect to the publisher, or use a mesh key")
 
 
 def load_toml(path: str | Path) -> PeerConfig:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from meshmsg._errors import ProtocolError
+from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
 
 PROTOCOL_VERSION = 1
 ENVELOPE = b"MMC"
@@ -71,29 +72,6 @@ class Hello(_Message, frozen=True, tag="hello"):
     version: int = PROTOCOL_VERSION
     software: Name = ""
     nonce: Short = b""  # prove your key with this
-
-
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-
-
-class MulticastInfo(msgspec.Struct, frozen=True):
-    """Where a multicast stream is sent, and how its receivers behave."""
-
-    group: Name
-    request_port: Port
-    sources: list[tuple[Name, Port]]
-    packet_bytes: Annotated[int, msgspec.Meta(ge=64, le=65535)]
-    nack_delay_s: Seconds
-    nack_backoff_s: Seconds
-    nack_retry_s: Annotated[float, msgspec.Meta(gt=0, le=86400)]
-    nack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=86400)]
-    status_interval_s: Annotated[float, msgspec.Meta(ge=0.001, le=86400)]
-    receiver_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86400)]
-    receive_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
-    second: Name = ""
-    parity: bool = False
-    reach_bytes: U64 = 0  # how far the sender goes ahead of a receiver; 0: not said
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
@@ -181,6 +159,15 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     packet: U64 = 0  # of a multicast stream: what is sent from here on comes by multicast
     over: bool = False  # the epoch ended at `next`, and what is missing of it can be asked for
     recorded: bool = False  # said by a peer that has recorded the stream
+    seal: SealInfo | None = None  # of a sealed multicast stream
+
+
+class Rekey(_Message, frozen=True, tag="rekey"):
+    """The packets of a multicast stream will be sealed with other keys."""
+
+    sub: Id
+    stream: Name
+    keys: SealKeys
 
 
 class Nack(_Message, frozen=True, tag="nack"):
@@ -452,6 +439,7 @@ Message = (
     | Subscribe
     | Commit
     | Subscribed
+    | Rekey
     | Nack
     | Repair
     | Gone

@@ -197,6 +197,7 @@ class Gate:
         self.counters["cut_off"] += len(changed)
         count = cut_all(self._addresses())
         log.warning("%d keys may do less than before: %d connections begin anew", len(users), count)
+        node.publisher.seals.renew(now)
 
     # --- what may be asked ---
 
@@ -341,6 +342,8 @@ class Gate:
         good = bool(link.user)
         if isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
             good = good and (message.stream in link.streams or message.stream in link.recorded)
+        elif isinstance(message, c.Rekey):
+            good = good and message.stream in link.streams
         elif isinstance(message, c.Here):
             good = good and message.peer == link.peer
         elif isinstance(message, c.Bye):

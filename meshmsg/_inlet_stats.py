@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from meshmsg._intake import Intake
@@ -33,11 +34,20 @@ def _member_stats(name: str, member: Member) -> dict[str, Any]:
     }
 
 
+def _unheard(intake: Intake) -> Counter[str]:
+    """Why nothing is received of streams that send packets: there is no source to count them at."""
+    counters: Counter[str] = Counter()
+    for source in list(intake._by_name.values()):
+        if source.receiver is None and source.packets is not None:
+            counters += source.packets.refused()
+    return counters
+
+
 def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
     return {
         "name": name,
         "topics": [pattern.text for pattern in intake.filter.patterns],
-        "counters": dict(sorted((intake.counters + intake.foreign()).items())),
+        "counters": dict(sorted((intake.counters + intake.foreign() + _unheard(intake)).items())),
         "evictions": list(intake.evictions),
         "sources": [
             {

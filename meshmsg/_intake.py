@@ -26,7 +26,7 @@ from meshmsg._config import Tuning
 from meshmsg._control import (
     Evicted,
     Figures,
-    MulticastInfo,
+    Rekey,
     Start,
     StreamInfo,
     Subscribed,
@@ -38,14 +38,18 @@ from meshmsg._event import Event, Loss, Position
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
 from meshmsg._lending import Lending
 from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
+from meshmsg._mcast_seal import receiving_seal, sealed_bytes
+from meshmsg._mcast_words import MulticastInfo
 from meshmsg._multicast import Feed
-from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, STREAM_AT
+from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, SEALED_MAGIC, STREAM_AT
+from meshmsg._security import Security
 from meshmsg._shortcut import take_next
 from meshmsg._source import (
     Attach,
     Books,
     Complete,
     Detach,
+    Heard,
     Join,
     Lend,
     Notice,
@@ -102,8 +106,10 @@ class Intake:
         start: StartAt,
         interface: str = "127.0.0.1",
         second_interface: str = "",
+        security: Security | None = None,
     ) -> None:
         self.sub = sub
+        self._security = security
         self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
         self.start = start
         self.bookmarks: Bookmarks | None = None  #: of a named subscription with a place for them
@@ -425,7 +431,7 @@ class Intake:
 
     def _on_datagram(self, line: MulticastClient, datagram: Datagram, now: float) -> None:
         data = datagram.data
-        if len(data) < HEAD.size or data[:4] != PACKET_MAGIC:
+        if len(data) < HEAD.size or data[:4] not in (PACKET_MAGIC, SEALED_MAGIC):
             self.counters["bad_packets"] += bool(data)
             return
         source = self._by_wire.get(int.from_bytes(data[STREAM_AT : STREAM_AT + 8], "little"))
@@ -603,7 +609,7 @@ class Intake:
             overflow="drop_oldest",
             codec=codec_for(feed.codec).name,
             window_bytes=1 << 62,
-            multicast=info_of(transport, []),
+            multicast=info_of(transport, [], sealed_bytes(transport, self._security)),
         )
         wire_id = stream_wire_id(self._mesh, info.name)
         if wire_id in self._by_wire:
@@ -645,7 +651,8 @@ class Intake:
             log.error("%s: cannot join %s: %s", source.info.name, info.group, error)
             return
         held = self._tuning.pending_bytes_max
-        source.packets = PacketSource(info, source.wire_id, self.sub, lines, held)
+        seal = receiving_seal(self._security, source.wire_id, source.info.name, len(lines))
+        source.packets = PacketSource(info, source.wire_id, self.sub, lines, held, seal)
         self.background_s = BACKGROUND_PACKETS_S
         if old is not None:
             self._leave_groups()
@@ -695,9 +702,7 @@ class Intake:
         except ConfigError:
             return UnknownCodec(info.codec)
 
-    def _on_notice(
-        self, source: Source, notice: RepairFrame | TailHint | Said | Evicted, now: float
-    ) -> None:
+    def _on_notice(self, source: Source, notice: Heard, now: float) -> None:
         receiver = source.receiver
         if isinstance(notice, Said):
             if isinstance(notice.message, Subscribed):
@@ -707,6 +712,9 @@ class Intake:
                 self.counters["early_notices"] += 1
             elif notice.message.epoch == receiver.epoch:
                 self.lending.on_gone(source, receiver, notice.link, notice.message, now)
+        elif isinstance(notice, Rekey):
+            if source.packets is not None:
+                source.packets.rekey(notice.keys)
         elif isinstance(notice, Evicted):
             self.counters["evicted"] += 1
             self.evictions.append(notice.reason)
@@ -828,6 +836,8 @@ class Intake:
             below = None if source.packets is None else source.packets.receiver
             if source.packets is not None and (below is None or below.epoch != admission.epoch):
                 self._enter_packets(source, admission)
+            elif source.packets is not None and admission.seal is not None:
+                source.packets.rekey(admission.seal.keys)
             return
         name, epoch, start = source.info.name, admission.epoch, admission.start
         with self._books_lock:
@@ -858,7 +868,7 @@ class Intake:
     def _enter_packets(self, source: Source, admission: Subscribed) -> None:
         # Of one that is over none come; and a recorder does not know them.
         if source.packets is not None and not (admission.over or admission.recorded):
-            source.packets.enter(admission.epoch, admission.packet)
+            source.packets.enter(admission.epoch, admission.packet, admission.seal)
             self._find_singles()
 
     def _find_singles(self) -> None:
@@ -869,6 +879,7 @@ class Intake:
             if source.packets is not None
             and source.packets.receiver is not None
             and len(source.packets.lines) == 1
+            and source.packets.seal is None
         }
 
     def _run_timers(self, now: float, drained: bool) -> None:

@@ -27,6 +27,9 @@ from meshmsg.transports.zmq_base import LOCKED_OUT, ONE_HAS_NO_KEY
 if TYPE_CHECKING:
     from meshmsg._node import Node
 
+#: What is said to one subscription.
+FOR_SUBSCRIPTIONS = (c.Subscribed, c.Rekey, c.Repair, c.Gone, c.Evicted, c.StatusPlease)
+
 log = logging.getLogger("meshmsg.peer")
 
 LINKS_MAX = 10_000
@@ -196,7 +199,7 @@ class Links:
             self._node.on_link_message(link, self._node.gate.told(link, message), None)
         elif isinstance(message, c.Joined | c.Unjoined):
             self._node.on_group_message(link, message)
-        elif isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted | c.StatusPlease):
+        elif isinstance(message, FOR_SUBSCRIPTIONS):
             self._node.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
         else:
             raise ProtocolError(f"{type(message).__name__} is not an answer")

@@ -12,15 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meshmsg._control import MulticastInfo
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame
+from meshmsg._mcast_seal import ReceivingSeal, sealed
+from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
 from meshmsg._multicast import Multicast, split_group
 from meshmsg._packet import (
     DATA_HEAD,
     HEARTBEAT,
     LEAVES,
+    PACKET_MAGIC,
     REPAIR,
+    SEAL_BYTES,
     PacketBeat,
     PacketStatus,
     decode_packet,
@@ -44,7 +47,10 @@ Begin = Callable[[int, int, int, int], None]
 
 
 def info_of(
-    config: Multicast, sources: Sequence[tuple[str, int]], reach_bytes: int = 0
+    config: Multicast,
+    sources: Sequence[tuple[str, int]],
+    packet_bytes: int | None = None,
+    reach_bytes: int = 0,
 ) -> MulticastInfo:
     """What subscribers are told of a stream's transport."""
     return MulticastInfo(
@@ -52,7 +58,7 @@ def info_of(
         second=config.second or "",
         request_port=config.request_port or 0,
         sources=list(sources),
-        packet_bytes=config.packet_bytes,
+        packet_bytes=config.packet_bytes if packet_bytes is None else packet_bytes,
         parity=config.parity is not None,
         nack_delay_s=float(config.nack_delay),
         nack_backoff_s=float(config.nack_backoff),
@@ -85,8 +91,10 @@ class PacketSource:
         sub: int,
         lines: list[MulticastClient],
         held_bytes_max: int,
+        seal: ReceivingSeal | None = None,
     ) -> None:
         self.info = info
+        self.seal = seal
         self.lines = lines
         self.receiver: PacketReceiver | None = None
         self.counters: Counter[str] = Counter()
@@ -117,8 +125,10 @@ class PacketSource:
         self._sources = set(info.sources)
         self._ports = {port for host, port in info.sources if host in ("", "0.0.0.0", "::")}
 
-    def enter(self, epoch: int, packet: int) -> None:
+    def enter(self, epoch: int, packet: int, seal: SealInfo | None = None) -> None:
         """Receive an epoch from this packet on."""
+        if self.seal is not None and self.begin is None:
+            self.seal.enter(seal)
         self.receiver = PacketReceiver(
             self._wire_id,
             epoch,
@@ -136,6 +146,11 @@ class PacketSource:
         self._report_at = packet
         self._report_due = 0.0
 
+    def rekey(self, keys: SealKeys) -> None:
+        """Other keys will be used."""
+        if self.seal is not None:
+            self.seal.give(keys)
+
     # --- in ---
 
     def receive(self, client: MulticastClient, datagram: Datagram, now: float) -> list[Frame]:
@@ -144,7 +159,18 @@ class PacketSource:
         if source != self._sender and not self._is_known(source, now):
             self.counters["other_sources"] += 1
             return []
+        line = self.lines.index(client) if len(self.lines) > 1 else 0
         receiver = self.receiver
+        if self.seal is not None and (receiver is not None or self.begin is not None):
+            if self.begin is not None and (receiver is None or self._is_silent(now)):
+                self.seal.expect()
+            data = self.seal.open(data, packet_bytes, line, now)
+            packet_bytes -= SEAL_BYTES
+            if not data:
+                return []
+        elif data[:4] != PACKET_MAGIC:
+            self._refuse_sealed(-(-len(data) // packet_bytes))
+            return []
         if receiver is None or data[16:24] != receiver.epoch.to_bytes(8, "little"):
             if self.begin is None:
                 self.counters["other_epochs"] += 1
@@ -158,8 +184,13 @@ class PacketSource:
             self._sender = source
             if self.begin is not None and source not in self._pinned:
                 self._pinned.append(source)
-        line = self.lines.index(client) if len(self.lines) > 1 else 0
         return receiver.receive(data, packet_bytes, now=now, line=line)
+
+    def _refuse_sealed(self, count: int) -> None:
+        """There is no key, or none yet."""
+        if self.seal is None and not self.counters["sealed_packets"]:
+            log.warning("packets of a sealed stream are dropped: give the peer its Security")
+        self.counters["other_epochs" if self.seal is not None else "sealed_packets"] += count
 
     def is_single(self, data: bytes, source: tuple[Any, ...], epoch: int, event: int) -> bool:
         """Whether a datagram that begins as live packets of ours do is a frame, and the next."""
@@ -220,9 +251,11 @@ class PacketSource:
         if receiver is None:
             return []
         requests, frames = receiver.on_deadline(now=now)
+        if requests and not self._is_ready():
+            return frames
         for packet in requests:
-            for line in self.lines:
-                line.request(packet, self.info.request_port)
+            for line in self.lines:  # sealed for each: the same bytes again are refused
+                line.request(sealed(self.seal, packet), self.info.request_port)
         return frames
 
     def deadline(self) -> float:
@@ -236,7 +269,7 @@ class PacketSource:
     def report(self, now: float, room_bytes: int) -> None:
         """Tell the sender how far we are, if it is time or far enough."""
         receiver, sender = self.receiver, self._sender
-        if receiver is None or sender is None:
+        if receiver is None or sender is None or not self._is_ready():
             self._report_due = now + self.info.status_interval_s
             return
         if now < self._report_due and receiver.high < self._report_at and not self._cramped:
@@ -256,24 +289,36 @@ class PacketSource:
             # its time does not hold up what comes behind.
             window += (receiver.high - receiver.next) * self.info.packet_bytes
         status = PacketStatus(self._wire_id, receiver.epoch, receiver.next, self._sub, window)
-        self.lines[0].report(status.encode(), sender)
+        self.lines[0].report(sealed(self.seal, status.encode()), sender)
+
+    def _is_ready(self) -> bool:
+        """Whether something may be sent: not before it is known with which key."""
+        return self.seal is None or self.seal.is_ready
 
     def leave(self) -> None:
         """Tell the sender that it need not wait for us any more."""
         receiver, sender = self.receiver, self._sender
-        if receiver is not None and sender is not None:
+        if receiver is not None and sender is not None and self._is_ready():
             status = PacketStatus(
                 self._wire_id, receiver.epoch, receiver.next, self._sub, 0, LEAVES
             )
-            self.lines[0].report(status.encode(), sender)
+            self.lines[0].report(sealed(self.seal, status.encode()), sender)
+
+    def refused(self) -> Counter[str]:
+        """What was dropped before anybody looked into it, by reason."""
+        return self.counters if self.seal is None else self.counters + self.seal.counters
 
     def stats(self) -> dict[str, Any]:
         """Figures, as plain data."""
         receiver = self.receiver
-        figures: dict[str, Any] = dict(self.counters)
+        counters = self.refused()
         if receiver is not None:
-            figures |= receiver.figures()
+            counters = counters + receiver.figures()
+        figures: dict[str, Any] = dict(counters)
+        if receiver is not None:
             figures |= {"next": receiver.next, "missing": receiver.missing}
+        if self.seal is not None:
+            figures["generation"] = self.seal.opener.keys.generation
         per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]
         figures["lines"] = [
             {"first": 0, "again": 0, **line.stats(), **counters}
@@ -281,6 +326,9 @@ class PacketSource:
         ]
         if receiver is not None:
             figures["lines"][0]["first"] += receiver.singles  # these have but one line
+        if self.seal is not None:
+            for line, copies in zip(figures["lines"], self.seal.opener.copies, strict=True):
+                line["again"] += copies
         return figures
 
 

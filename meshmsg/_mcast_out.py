@@ -13,10 +13,11 @@ from struct import Struct
 from typing import Any
 
 from meshmsg._config import Stream
-from meshmsg._control import MulticastInfo
 from meshmsg._errors import ProtocolError
 from meshmsg._mcast_in import info_of
-from meshmsg._packet import NACK, PacketRequest, PacketStatus, decode_packet
+from meshmsg._mcast_seal import SendingSeal
+from meshmsg._mcast_words import MulticastInfo, SealInfo
+from meshmsg._packet import NACK, SEAL_BYTES, PacketRequest, PacketStatus, decode_packet
 from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
 from meshmsg.recovery.parity import check_parity_library
 from meshmsg.transports.multicast import Inlet, MulticastServer, read_inlet
@@ -36,17 +37,27 @@ _NACK = bytes([NACK])
 class PacketOutlet:
     """The multicast side of one stream."""
 
-    def __init__(self, config: Stream, wire_id: int, epoch: int, interface: str) -> None:
+    def __init__(
+        self,
+        config: Stream,
+        wire_id: int,
+        epoch: int,
+        interface: str,
+        seal: SendingSeal | None = None,
+    ) -> None:
         transport = config.transport
         assert transport is not None
         if transport.parity is not None:
             check_parity_library()
         waits = config.overflow in ("block", "buffer")
+        seal_bytes = 0 if seal is None else SEAL_BYTES
+        packet_bytes = transport.packet_bytes - seal_bytes
+        share = packet_bytes / transport.packet_bytes  # of the rates: seals count, too
         policy = PacketPolicy(
-            packet_bytes=transport.packet_bytes,
+            packet_bytes=packet_bytes,
             flow=transport.flow or ("slowest" if waits else "rate"),
-            rate=float(transport.rate),
-            repair_rate=float(transport.repair_rate),
+            rate=float(transport.rate) * share,
+            repair_rate=float(transport.repair_rate) * share,
             buffer_bytes=int(config.buffer_bytes),
             buffer_age_s=float(transport.repair_age),
             linger_s=float(transport.linger),
@@ -55,12 +66,14 @@ class PacketOutlet:
             receiver_timeout_s=float(transport.receiver_timeout),
             parity=transport.parity,  # type: ignore[arg-type]
             hold=waits,
+            seal_bytes=seal_bytes,
         )
         self.sender = PacketSender(wire_id, epoch, policy)
         self.server = MulticastServer(transport, interface)
         self.info: MulticastInfo = info_of(
-            transport, self.server.sources, self.sender.reach * transport.packet_bytes
+            transport, self.server.sources, packet_bytes, self.sender.reach * packet_bytes
         )
+        self.seal = seal
         self.counters: Counter[str] = Counter()
         self._wire_id = wire_id
         self._crowded_bytes = {
@@ -85,14 +98,20 @@ class PacketOutlet:
         sender = self.sender
         packet = sender.send_single(frame, first, first + count, now=now)
         if packet is not None:
-            self.server.send(packet, len(packet))
+            self._send(packet, len(packet))
             return True
         sender.add(frame, first, first + count, now=now)
         self._flush(now)
         return sender.sent >= sender.store.next
 
+    def _send(self, data: bytes, packet_bytes: int) -> None:
+        if self.seal is None:
+            self.server.send(data, packet_bytes)
+        else:
+            self.server.send(self.seal.sealer.seal(data, packet_bytes), packet_bytes + SEAL_BYTES)
+
     def _flush(self, now: float) -> None:
-        send = self.server.send
+        send = self._send if self.seal is not None else self.server.send
         while bursts := self.sender.take(now=now):
             for data, packet_bytes in bursts:
                 send(data, packet_bytes)
@@ -101,7 +120,8 @@ class PacketOutlet:
         """Send what is due; returns when to come again."""
         self.sender.on_deadline(now=now)
         self._flush(now)
-        return self.sender.deadline(now=now)
+        due = self.sender.deadline(now=now)
+        return due if self.seal is None else min(due, self.seal.on_tick(now))
 
     def on_inlet(self, inlet: Inlet, now: float) -> float:
         """Read what receivers say; returns for how long to leave what is still waiting."""
@@ -121,6 +141,10 @@ class PacketOutlet:
         if data[4:5] == _NACK and not self.sender.may_ask(source, now=now):
             self.counters["refused_requests"] += 1  # before it costs the time to look at it
             return
+        if self.seal is not None:
+            data = self.seal.opener.open(data, max(1, len(data)), now=now)
+            if not data:
+                return  # it is counted there
         try:
             message = decode_packet(data)
         except ProtocolError:
@@ -167,11 +191,18 @@ class PacketOutlet:
         sender = self.sender
         return bool(sender.unsent_bytes) or sender.slowest < sender.store.next
 
+    def seal_info(self) -> SealInfo | None:
+        """How packets are sealed from now on, for a receiver that is admitted."""
+        return None if self.seal is None else self.seal.info()
+
+    def _refused(self) -> Counter[str]:
+        return Counter() if self.seal is None else self.seal.counters
+
     def stats(self) -> dict[str, Any]:
         """Figures, as plain data."""
         sender = self.sender
         return {
-            **dict(sorted((sender.counters + self.counters).items())),
+            **dict(sorted((sender.counters + self.counters + self._refused()).items())),
             "flow": sender.policy.flow,
             "next": sender.store.next,
             "sent": sender.sent,
@@ -179,5 +210,6 @@ class PacketOutlet:
             "receivers": sender.receivers,
             "slowest": sender.slowest,
             "injected_drops": self.server.counters["injected_drops"],
+            **({} if self.seal is None else {"generation": self.seal.generation}),
             "lines": self.server.stats(),
         }

@@ -458,7 +458,7 @@ class Node:
             self._send_status(intake, link, message.number)
         elif isinstance(message, c.Subscribed | c.Gone):
             intake.notify(Said(link, message.stream, message))
-        elif isinstance(message, c.Evicted):
+        elif isinstance(message, c.Evicted | c.Rekey):
             intake.notify(message)
         intake.tend(time.monotonic())
 

@@ -22,6 +22,7 @@ from meshmsg._errors import ProtocolError
 from meshmsg._frame import FRAME_BYTES_MAX
 
 PACKET_MAGIC = b"MMP1"
+SEALED_MAGIC = b"MME1"
 #: Kinds of packets.
 DATA = 1
 REPAIR = 2
@@ -39,6 +40,11 @@ LEAVES = 1
 
 #: Every packet: magic, kind, flags, extra, stream, epoch, number.
 HEAD = Struct("<4sBBHQQQ")
+#: A sealed packet in the clear: magic; kind, flags and extra; stream, sender, generation and count.
+SEALED_HEAD = Struct("<4s4sQQQ")
+TAG_BYTES = 16
+#: So much longer is a packet when it is sealed: sender, generation and count, and the tag.
+SEAL_BYTES = 16 + TAG_BYTES
 #: Data and repair: the head, then first event, frame bytes, packets of the frame, its events.
 DATA_HEAD = Struct("<4sBBHQQQQIHH")
 _BEAT = Struct("<QQQ")
@@ -158,8 +164,9 @@ Packet = PacketBeat | PacketRequest | PacketStatus | PacketParity
 
 
 def packet_kind(data: bytes) -> int:
-    """The kind of a packet, 0 for a datagram that is none of ours."""
-    return data[4] if len(data) >= HEAD.size and data[:4] == PACKET_MAGIC else 0
+    """The kind of a packet, sealed or not, 0 for a datagram that is none of ours."""
+    ours = len(data) >= HEAD.size and data[:4] in (PACKET_MAGIC, SEALED_MAGIC)
+    return data[4] if ours else 0
 
 
 def check_data_head(head: DataHead, payload_bytes: int) -> None:

@@ -176,6 +176,7 @@ class PeerBase:
             begin,
             node.config.interface,
             node.config.second_interface or "",
+            node.config.security,
         )
         intake.bookmarks = bookmarks
         intake.hold = bool(hold)

@@ -65,6 +65,7 @@ from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg._publisher_books import claim_row, stream_stats, subscribers_of
 from meshmsg._replay import Chapter
+from meshmsg._seal_keeper import SealKeeper
 from meshmsg._spill import SpillPlace
 from meshmsg._together import Together
 from meshmsg._topics import TopicFilter, check_topic
@@ -269,6 +270,7 @@ class PublisherSide:
         self.durable = DurableSide(self, config.name)
         self._spills = SpillPlace(config)
         self.groups = GroupSide(self)
+        self.seals = SealKeeper(self, config.security)
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
         """Take the sockets into use."""
@@ -289,7 +291,8 @@ class PublisherSide:
         if outlet.sender.holds:
             outlet.together = Together(self, outlet)
         if stream.transport is not None:
-            outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface)
+            seal = self.seals.seal(name, wire_id)
+            outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
         self.groups.declare(outlet)
@@ -899,6 +902,7 @@ class PublisherSide:
                 given.next,
                 given.start,
                 0 if packets is None else packets.admit(sub, now),
+                seal=None if packets is None else packets.seal_info(),
             ),
         )
 

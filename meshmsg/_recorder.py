@@ -160,6 +160,7 @@ class Recorder:
             StartAt("earliest", committed={place.stream: place for place in places}),
             node.config.interface,
             node.config.second_interface or "",
+            node.config.security,
         )
         node.add_intake(self.intake, "record")
         self._thread.start()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from meshmsg._errors import ConfigError
 from meshmsg._extras import need
-from meshmsg._values import one_of, set_field, several
+from meshmsg._values import one_of, parse_time, set_field, several
 
 #: A mesh key is a secret that a machine drew: what a person makes up can be guessed.
 MESH_KEY_BYTES_MIN = 32
@@ -21,6 +21,8 @@ DIFFERENT_BYTES_MIN = 10
 MESH_KEYS_MAX = 8
 KEY_FILE_BYTES_MAX = 64 * 1024
 SECRET_BYTES = 32
+ROTATE_MIN_S = 1.0
+ROTATE_MAX_S = 86_400.0
 _SALT = b"meshmsg mesh key 1"
 
 MESH_KEY_NAME = "mesh.key"
@@ -46,6 +48,10 @@ class Security:
     """Mesh keys that are understood too, while the key is being changed."""
     plain: tuple[str, ...] = ()
     """Edges without keys that may go beyond this machine: `statsd`, `nanomsg`, `moldudp`."""
+    rotate_every: float | str = "1h"
+    """How long multicast packets are sealed with one key."""
+    rotate_overlap: float | str = "5s"
+    """For how long packets are still opened with the key before it."""
     keys: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -61,12 +67,21 @@ class Security:
             raise ConfigError("security", f"{problem} makes such a folder")
         edges = several("security.plain", self.plain, str, f"one of {', '.join(EDGES)}")
         set_field(self, "plain", tuple(one_of("security.plain", edge, EDGES) for edge in edges))
+        self._check_times()
         wanted = "a mesh key or a list of them"
         others = _several_keys(self.other_keys, wanted)
         set_field(self, "other_keys", others)
         set_field(self, "keys", (*self._given(), *(check_key("other_keys", k) for k in others)))
         if len(self.keys) > MESH_KEYS_MAX:
             raise ConfigError("security.other_keys", f"are more than {MESH_KEYS_MAX} mesh keys")
+
+    def _check_times(self) -> None:
+        for name in ("rotate_every", "rotate_overlap"):
+            set_field(self, name, parse_time(f"security.{name}", getattr(self, name)))
+        if not ROTATE_MIN_S <= self.rotate_every <= ROTATE_MAX_S:  # type: ignore[operator]
+            raise ConfigError("security.rotate_every", "must be from 1s to a day")
+        if not self.rotate_overlap <= self.rotate_every:  # type: ignore[operator]
+            raise ConfigError("security.rotate_overlap", "is longer than rotate_every")
 
     def _given(self) -> tuple[bytes, ...]:
         if self.mesh_key is not None:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmsg._codecs import Codec
-from meshmsg._control import Evicted, Figures, Gone, Start, StartKind, StreamInfo, Subscribed
+from meshmsg._control import (
+    Evicted,
+    Figures,
+    Gone,
+    Rekey,
+    Start,
+    StartKind,
+    StreamInfo,
+    Subscribed,
+)
 from meshmsg._event import Position
 from meshmsg._frame import Frame
 from meshmsg._mcast_in import PacketSource
@@ -144,7 +153,8 @@ class TailHint:
     lender: Any = None  #: the link to a peer that has recorded the stream, if it said so
 
 
-Notice = Attach | Lend | Complete | Said | Join | Detach | RepairFrame | TailHint | Evicted
+Heard = RepairFrame | TailHint | Said | Evicted | Rekey  # of one stream
+Notice = Attach | Lend | Complete | Join | Detach | Heard
 
 
 class Books:

@@ -52,6 +52,28 @@ def raw_events(
     kind: type[Event], batch: Batch, column: VarColumn, lo: int, hi: int, /
 ) -> list[Event]: ...
 def take_next(intake: Intake, data: bytes, now: float, /) -> bool: ...
+def seal_packets(
+    encrypt: Callable[[bytes, Any, bytes], bytes],
+    data: bytes,
+    packet_bytes: int,
+    stream: int,
+    sender: int,
+    number: int,
+    into: bytearray,
+    /,
+) -> None: ...
+def open_packets(
+    decrypt: Callable[[bytes, Any, bytes], bytes],
+    invalid: type[Exception],
+    data: bytes,
+    at: int,
+    packet_bytes: int,
+    stream: int,
+    sender: int,
+    number: int,
+    kinds: int,
+    /,
+) -> tuple[bytes, int]: ...
 def make_events(kind: type[Event], batch: Batch, values: list[Any], lo: int, /) -> list[Event]: ...
 
 class OpenFrame(FrameBuilder):

@@ -68,6 +68,7 @@ class PacketPolicy:
     receiver_timeout_s: float
     parity: tuple[int, int] | None = None
     hold: bool = True  # what is not sent yet is never dropped
+    seal_bytes: int = 0  # by which packets become longer on their way
 
 
 class _Receiver:
@@ -92,7 +93,8 @@ class PacketSender:
         self.sent = 0  #: packets before this number were sent
         self.counters: Counter[str] = Counter()
         self._ended = False
-        self._packets_max = max(1, min(BURST_PACKETS_MAX, BURST_BYTES_MAX // policy.packet_bytes))
+        wire_bytes = policy.packet_bytes + policy.seal_bytes
+        self._packets_max = max(1, min(BURST_PACKETS_MAX, BURST_BYTES_MAX // wire_bytes))
         self._is_paced = policy.flow == "rate"
         self._pace = TokenBucket(policy.rate if policy.flow == "rate" else None)
         self._repair_pace = TokenBucket(policy.repair_rate)

@@ -26,6 +26,7 @@ from typing import Self
 from meshmsg._control import stream_wire_id
 from meshmsg._frame import encode_frame
 from meshmsg._packet import CONFIRM, NACK, REPAIR, PacketBeat, PacketRequest, PacketStatus
+from meshmsg.recovery.packet_seal import Sealer
 from tests.packets import cut_frame, parity_of
 from tests.tools import ROOT, need
 
@@ -288,7 +289,17 @@ def sample_datagrams() -> list[tuple[float, tuple[str, int], tuple[str, int], by
     beat = PacketBeat(STREAM, EPOCH, 6, 0, 0, 22, 1, 0)
     rows.append((0.0105, sender, group, beat.encode()))
     rows.append((1.0107, sender, group, beat._replace(flags=1).encode()))
+    # The same stream with keys: nobody without them sees more than this.
+    rows.append((2.0, sender, group, sample_seal(data[0], 0x5EA1)))
+    rows.append((2.001, receiver, requests, sample_seal(nack, 0x5EA2)))
     return rows
+
+
+def sample_seal(packet: bytes, sender: int, key: bytes = bytes(range(32))) -> bytes:
+    """A packet as the first that a sender seals, with the key of generation 472,222."""
+    sealer = Sealer(STREAM, sender)
+    sealer.use(472_222, key)
+    return bytes(sealer.seal(packet, len(packet)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
             longest = kind.max_length or 20
             return rng.choice(["", "p/a.**", "é", "x" * longest])
         case msgspec.inspect.BytesType():
-            return rng.randbytes(rng.choice([0, 16, 32]))
+            return rng.randbytes(max(rng.choice([0, 16, 32]), kind.min_length or 0))
         case msgspec.inspect.IntType():
             lowest, highest = kind.ge or 0, kind.le or (1 << 64) - 1
             return rng.choice([lowest, highest, rng.randint(lowest, highest)])

@@ -11,8 +11,9 @@ import pytest
 
 from meshmsg import ConfigError, Feed, Multicast, PeerConfig, Stream, TopicError
 from meshmsg._config import config_from_tables
-from meshmsg._control import MulticastInfo, decode_message, encode_message
+from meshmsg._control import decode_message, encode_message
 from meshmsg._mcast_in import info_of
+from meshmsg._mcast_words import MulticastInfo
 from meshmsg._multicast import FLOW_WORDS, split_group
 from tests.test_control import enclosed, welcome_with
 

@@ -81,6 +81,7 @@ GROUND = (
     "meshmsg/_frame_layout.py",
     "meshmsg/_heartbeat.py",
     "meshmsg/_log_words.py",
+    "meshmsg/_mcast_words.py",
     "meshmsg/_multicast.py",
     "meshmsg/_open_frame.py",
     "meshmsg/_packet.py",

@@ -7,11 +7,17 @@ import struct
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from meshmsg import _packet as packet
-from meshmsg._control import MulticastInfo
 from meshmsg._frame import Frame, encode_frame
+from meshmsg._mcast_seal import derive_of
+from meshmsg._mcast_words import MulticastInfo, SealInfo
+from meshmsg._security import Security
 from meshmsg.recovery.packet_receiver import JUMP_PACKETS_MAX
+from meshmsg.recovery.packet_seal import Sealer
 from meshmsg.recovery.parity import parity_packets
 from tests.packets import code_blocks, cut_frame
 from tests.test_docs import EPOCH, WIRE_ID, dumped, page, section, tables
@@ -43,6 +49,39 @@ EXAMPLES = {
     "status": packet.PacketStatus(WIRE_ID, EPOCH, 120, 5, 1 << 20).encode(),
     "parity": PARITY,
 }
+
+
+def sealed(data: bytes) -> bytes:
+    sealer = Sealer(WIRE_ID, 0x0123456789ABCDEF)
+    sealer.use(472_222, bytes(range(32)))
+    sealer.counter = 5
+    return bytes(sealer.seal(data, len(data)))
+
+
+EXAMPLES["sealed"] = sealed(EXAMPLES["nack"])
+
+
+def test_sealed_packet_in_the_page_opens_as_it_is_described() -> None:
+    """With nothing but what the page says."""
+    data = dumped("packet sealed")
+    info = b"meshmsg multicast sender 1" + data[16:24]
+    key = HKDF(SHA256(), 32, None, info).derive(bytes(range(32)))
+    opened = AESGCM(key).decrypt(data[20:32], data[32:], data[:32])
+    assert b"MMP1" + data[4:16] + opened == EXAMPLES["nack"]
+    assert data[24:30] == bytes([5, 0, 0, 0, 0, 0])
+    assert data[30:32] == struct.pack("<H", 472_222 % 65_536)
+
+
+def test_stream_key_follows_from_the_mesh_key_as_it_is_described() -> None:
+    security = Security(mesh_key="a mesh key, of 32 letters at least")
+    info = b"multicast stream" + WIRE_ID.to_bytes(8, "little") + (9).to_bytes(8, "little")
+    key = HKDF(SHA256(), 32, b"meshmsg mesh key 1", info).derive(security.keys[0])
+    assert derive_of(security, WIRE_ID)(9) == (key,)
+
+
+def test_seal_info_is_described_field_by_field() -> None:
+    described = tables(section(page("wire-format.md"), "### `subscribed`"))[1]
+    assert described == list(SealInfo.__struct_fields__)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

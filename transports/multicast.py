@@ -50,6 +50,7 @@ _UINT = struct.Struct("=I")
 sched_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 Address = tuple[Any, ...]
+Data = bytes | memoryview  # what is sealed lies in memory that is used again
 Fault = Callable[[bytes], bool]
 _warned: set[int] = set()
 
@@ -239,7 +240,7 @@ class _TxLine:
         name: Address = self.socket.getsockname()
         self.source = (name[0], name[1])
 
-    def send(self, data: bytes, packet_bytes: int) -> None:
+    def send(self, data: Data, packet_bytes: int) -> None:
         """Send packets; what the kernel refuses is lost, and asked for again."""
         try:
             if len(data) <= packet_bytes:
@@ -253,7 +254,7 @@ class _TxLine:
         except OSError as error:
             self._on_error(error, data, packet_bytes)
 
-    def _on_error(self, error: OSError, data: bytes, packet_bytes: int) -> None:
+    def _on_error(self, error: OSError, data: Data, packet_bytes: int) -> None:
         many = len(data) > packet_bytes
         if many and self.segments and error.errno in _CANNOT_CUT:
             self.segments = False  # this kernel or interface cannot: cut here from now on
@@ -312,11 +313,10 @@ class MulticastServer:
         """Where packets come from, for receivers to know ours from others."""
         return [line.source for line in self.lines]
 
-    def send(self, data: bytes, packet_bytes: int) -> None:
+    def send(self, data: Data, packet_bytes: int) -> None:
         """Send a burst on every line."""
         if self.fault is not None:
-            self._send_some(data, packet_bytes)
-            return
+            return self._send_some(bytes(data), packet_bytes)
         for line in self.lines:
             line.send(data, packet_bytes)
 

@@ -62,6 +62,8 @@ class Case:
     """Of each payload."""
     rate: int = 0
     """Events offered a second; 0: as fast as it goes."""
+    sealed: bool = False
+    """Whether packets are sealed: `Security` is on at both ends."""
 
     @property
     def id(self) -> str:
@@ -71,6 +73,8 @@ class Case:
             parts.append(f"loss-{self.loss:g}")
         if self.parity:
             parts.append(f"parity-{self.parity}")
+        if self.sealed:
+            parts.append("sealed")
         return f"{self.group}/{'-'.join(parts)}"
 
     @property
@@ -91,17 +95,19 @@ class Case:
             words += f", parity {self.parity}"
         if self.loss:
             words += f", {self.loss:.0%} lost"
+        if self.sealed:
+            words += ", sealed"
         return words
 
     @property
     def base(self) -> Case:
         """The case of plain datagrams that it is measured against."""
-        return replace(self, way=DATAGRAMS, loss=0.0, parity="")
+        return replace(self, way=DATAGRAMS, loss=0.0, parity="", sealed=False)
 
     @property
     def whole(self) -> Case:
-        """The same without any loss."""
-        return replace(self, loss=0.0, parity="")
+        """The same without any loss, and in the clear."""
+        return replace(self, loss=0.0, parity="", sealed=False)
 
     @property
     def is_base(self) -> bool:
@@ -119,8 +125,10 @@ def all_cases() -> list[Case]:
     cases = [Case(THROUGHPUT, way) for way in LABELS]
     cases += [Case(THROUGHPUT, way, LOSS) for way in OURS]
     cases += [Case(THROUGHPUT, BATCHES, loss, PARITY) for loss in (0.0, LOSS)]
+    cases += [Case(THROUGHPUT, way, sealed=True) for way in OURS]
     cases += [Case(THROUGHPUT, way, subscribers=4) for way in LABELS]
     cases += [Case(ROUND_TRIP, way) for way in LABELS if way != BATCHES]
+    cases.append(Case(ROUND_TRIP, EVENTS, sealed=True))
     cases.append(Case(ONE_WAY, DATAGRAMS, rate=RATE))
     for loss, parity in ((0.0, ""), (LOSS, ""), (LOSS, PARITY)):
         cases.append(Case(ONE_WAY, EVENTS, loss, parity, rate=RATE))

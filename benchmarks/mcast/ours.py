@@ -18,10 +18,15 @@ from benchmarks.sync import (
     take_times,
 )
 from benchmarks.task import PONG, READY, TOPIC, Report, Task, latencies, payloads
-from meshmsg import Event, Multicast, Peer, Stream, Subscription
+from meshmsg import Event, Multicast, Peer, Security, Stream, Subscription
 from meshmsg.testing import lose_packets
 
 SEED = 7
+MESH_KEY = "known to all who read this: 7f3a9c1e5b2d8046"
+
+
+def _security(task: Task) -> Security | None:
+    return Security(mesh_key=MESH_KEY) if task.sealed else None
 
 
 def _stream(topic: str, task: Task, port: int) -> Stream:
@@ -30,7 +35,8 @@ def _stream(topic: str, task: Task, port: int) -> Stream:
 
 def publish(task: Task, boss: Connection) -> None:
     """Send everything to everyone, then look at the ledger."""
-    with Peer("publisher", streams=_stream(TOPIC, task, task.port)) as peer:
+    stream = _stream(TOPIC, task, task.port)
+    with Peer("publisher", streams=stream, security=_security(task)) as peer:
         boss.send(peer.address)
         boss.recv()
         peer.wait_for_subscribers(TOPIC, task.subscribers, timeout=START_S)
@@ -51,7 +57,10 @@ def publish(task: Task, boss: Connection) -> None:
 def receive(task: Task, boss: Connection) -> None:
     """Take everything, and look for losses."""
     boss.send("")
-    with Peer("subscriber", connect=boss.recv()[0]) as peer, peer.subscribe(TOPIC) as events:
+    with (
+        Peer("subscriber", connect=boss.recv()[0], security=_security(task)) as peer,
+        peer.subscribe(TOPIC) as events,
+    ):
         events.wait_for_publishers(timeout=START_S)
         losing = lose_packets(peer, task.loss, SEED) if task.loss else nullcontext()
         boss.send(READY)
@@ -84,7 +93,7 @@ def _notes(events: Subscription) -> dict[str, int]:
 def ping(task: Task, boss: Connection) -> None:
     """Publish one event, wait for the answer, and so on."""
     with (
-        Peer("ping", streams=_stream(TOPIC, task, task.port)) as peer,
+        Peer("ping", streams=_stream(TOPIC, task, task.port), security=_security(task)) as peer,
         peer.subscribe(PONG) as answers,
     ):
         boss.send(peer.address)
@@ -112,7 +121,12 @@ def echo(task: Task, boss: Connection) -> None:
     """Publish what comes."""
     boss.send("")
     with (
-        Peer("echo", streams=_stream(PONG, task, task.port + 2), connect=boss.recv()[0]) as peer,
+        Peer(
+            "echo",
+            streams=_stream(PONG, task, task.port + 2),
+            connect=boss.recv()[0],
+            security=_security(task),
+        ) as peer,
         peer.subscribe(TOPIC) as events,
     ):
         peer.wait_for_subscribers(PONG, timeout=START_S)

@@ -31,4 +31,11 @@ TARGETS = (
     ),
     Target("in batches with 1% lost, of without", _one(BATCHES, LOSS), _one(BATCHES), rate, 0.8),
     Target("event by event with 1% lost, of without", _one(EVENTS, LOSS), _one(EVENTS), rate, 0.8),
+    Target(
+        "in batches and sealed, of in the clear",
+        Case(THROUGHPUT, BATCHES, sealed=True),
+        _one(BATCHES),
+        rate,
+        0.5,
+    ),
 )

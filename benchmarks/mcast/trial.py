@@ -62,6 +62,7 @@ def tasks_of(case: Case, effort: Effort, *, sampled: bool = False) -> list[Task]
             port,
             case.loss,
             case.parity,
+            case.sealed,
         )
         for role, core in zip(roles, places(case, len(roles)), strict=True)
     ]

@@ -9,6 +9,7 @@
 local meshmsg = Proto("meshmsg", "meshmsg multicast")
 
 local MAGIC = "MMP1"
+local SEALED_MAGIC = "MME1"
 local FRAME_MAGIC = "MMF1"
 local DATA, REPAIR, HEARTBEAT, NACK, CONFIRM, STATUS, PARITY = 1, 2, 3, 4, 5, 6, 7
 local KINDS = {
@@ -29,6 +30,7 @@ local PARITY_HEAD_BYTES = 40
 local RANGE_BYTES = 12
 local FRAME_HEAD_BYTES = 64
 local CHECK_BYTES = 4
+local TAG_BYTES = 16
 
 local NUMBER_MAX = UInt64(0, 0x40000000) -- 2^62
 local EPOCH_MAX = UInt64(0, 0x80000000) -- 2^63
@@ -61,6 +63,12 @@ field("stream", "uint64", "Stream", base.HEX)
 field("epoch", "uint64", "Epoch", base.DEC)
 field("check", "uint32", "Checksum", base.HEX)
 field("check.status", "uint8", "Checksum status", base.DEC, CHECKS)
+
+field("sealed", "bytes", "Sealed")
+field("sealed.sender", "uint64", "Sender", base.HEX)
+field("sealed.generation", "uint16", "Generation of the key, its lowest bits", base.DEC)
+field("sealed.counter", "uint64", "Packets that the sender sealed before", base.DEC)
+field("sealed.tag", "bytes", "Tag")
 
 field("number", "uint64", "Packet number", base.DEC)
 field("place", "uint16", "Place in the frame", base.DEC)
@@ -545,11 +553,28 @@ end
 
 -- Datagrams -------------------------------------------------------------------------------------
 
+-- Where the next packet of the same stream, and of the same epoch or sender, begins.
+local function next_packet(bytes, magic, after)
+  local name = bytes:sub(9, 24)
+  local at = bytes:find(magic, after + 1, true)
+  while at do
+    if bytes:sub(at + 8, at + 23) == name and KINDS[bytes:byte(at + 4)] then
+      return at - 1
+    end
+    at = bytes:find(magic, at + 1, true)
+  end
+  return nil
+end
+
 -- Where the packet at the start of `tvb` ends.  A datagram is one packet, but a machine that sends
 -- with segmentation offload captures its own datagrams before they are cut: many packets in one.
 local function packet_end(tvb, length)
   local kind = tvb(4, 1):uint()
+  local magic = tvb:raw(0, 4)
   local own
+  if magic == SEALED_MAGIC then
+    return next_packet(tvb:raw(), magic, HEAD_BYTES + TAG_BYTES) or length
+  end
   if kind == HEARTBEAT then
     own = HEARTBEAT_BYTES
   elseif kind == NACK or kind == CONFIRM then
@@ -569,28 +594,59 @@ local function packet_end(tvb, length)
   if own then
     return bytes:sub(own + 1, own + 4) == MAGIC and own or length
   end
-  -- A piece of a frame does not say how long it is: the next packet of the same stream and epoch.
-  local name = bytes:sub(9, 24)
-  local at = bytes:find(MAGIC, DATA_HEAD_BYTES + 1, true)
-  while at do
-    if bytes:sub(at + 8, at + 23) == name and KINDS[bytes:byte(at + 4)] then
-      return at - 1
-    end
-    at = bytes:find(MAGIC, at + 1, true)
+  -- A piece of a frame does not say how long it is.
+  return next_packet(bytes, MAGIC, DATA_HEAD_BYTES) or length
+end
+
+-- A sealed packet: what is in the clear, and how much is not.
+local function show_sealed(packet)
+  local kind = packet.tvb(4, 1):uint()
+  packet:add("kind", 4, 1)
+  packet:add("flags", 5, 1)
+  packet:add("stream", 8, 8)
+  packet:add("sealed.sender", 16, 8)
+  packet:add("sealed.counter", 24, 6)
+  packet:add("sealed.generation", 30, 2)
+  if not KINDS[kind] then
+    packet:refuse("unknown kind " .. kind)
+    return nil
+  elseif packet.length <= HEAD_BYTES + TAG_BYTES then
+    packet:refuse("nothing is sealed in " .. packet.length .. " bytes")
+    return nil
   end
-  return length
+  local body = packet.length - HEAD_BYTES - TAG_BYTES
+  if packet.tvb:len() < packet.length then
+    packet:cut()
+  else
+    packet:add("sealed", HEAD_BYTES, body)
+    packet:add("sealed.tag", HEAD_BYTES + body, TAG_BYTES)
+  end
+  return ("Sealed %s, %s, sender 0x%s, generation %d, counter %s"):format(
+    KINDS[kind], plural(body, "byte"), packet:u64(16):tohex(16),
+    packet:u16(30), tostring(packet.tvb(24, 6):le_uint64())
+  )
+end
+
+local function has_magic(tvb)
+  local magic = tvb:captured_len() >= 4 and tvb:raw(0, 4)
+  return magic == MAGIC or magic == SEALED_MAGIC
 end
 
 local function dissect_packet(tvb, length, tree)
   local packet = setmetatable({ tvb = tvb, length = length }, Packet)
   packet.tree = tree:add(meshmsg, tvb())
-  if tvb:len() < 4 or tvb:raw(0, 4) ~= MAGIC then
+  if not has_magic(tvb) then
     packet:refuse("no magic " .. MAGIC)
     return packet.wrong
   end
   packet:add_text("magic", 0, 4)
   if not packet:has(HEAD_BYTES) then
     return packet.wrong or "Cut short by the capture"
+  end
+  if tvb:raw(0, 4) == SEALED_MAGIC then
+    local info = show_sealed(packet)
+    packet.tree:append_text(info and ", " .. info or "")
+    return packet.wrong or info
   end
   packet:add("kind", 4, 1)
   packet.flags = packet:add("flags", 5, 1)
@@ -633,7 +689,7 @@ function meshmsg.dissector(tvb, pinfo, tree)
 end
 
 local function heuristic(tvb, pinfo, tree)
-  if tvb:captured_len() < 4 or tvb:raw(0, 4) ~= MAGIC then
+  if not has_magic(tvb) then
     return false
   end
   meshmsg.dissector(tvb, pinfo, tree)

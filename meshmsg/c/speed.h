@@ -87,6 +87,10 @@ PyObject *mm_frame_topics(PyObject *frame);
 PyObject *mm_frame_stop(PyObject *frame);
 PyObject *mm_frame_count(PyObject *frame);
 
+/* seal.c */
+PyObject *mm_seal_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *mm_open_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
 /* shortcut.c */
 PyObject *mm_take_next(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 int mm_ready_shortcut(void);

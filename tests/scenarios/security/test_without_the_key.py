@@ -10,8 +10,6 @@ import pytest
 import zmq
 
 from meshmsg import (
-    ConfigError,
-    Multicast,
     Peer,
     PeerRefused,
     ReplayError,
@@ -199,9 +197,3 @@ def test_no_event_can_be_read_on_the_wire(secured: bool, mesh_key: str) -> None:
         assert (text in found) is not secured, text
     seen = tshark("-Y", f'tcp.payload contains "{words.decode()}"', capture=found)
     assert bool(seen.strip()) is not secured
-
-
-def test_what_cannot_be_sealed_is_refused(mesh_key: str) -> None:
-    stream = Stream("q.**", transport=Multicast("239.255.7.7:30001"))
-    with pytest.raises(ConfigError, match=r"security: multicast cannot be sealed"):
-        Peer("pub", streams=[stream], security=Security(mesh_key=mesh_key))
