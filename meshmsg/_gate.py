@@ -165,7 +165,10 @@ class Gate:
             door.open.pop(fd, None)
             door.silent.pop(fd, None)
         self.counters["connections_cut"] += cut(chosen, self._addresses())
-        self._tell_once("more than %s connections: silent ones are cut", str(self._limit))
+        text = (
+            "more than %s connections (connections_max, or 3/8 of `ulimit -n`): silent ones are cut"
+        )
+        self._tell_once(text, str(self._limit))
 
     def _addresses(self) -> list[str]:
         node = self._node

@@ -205,7 +205,7 @@ class Links:
             raise ProtocolError(f"{type(message).__name__} is not an answer")
 
     def _refuse(self, link: Link, reason: str) -> None:
-        if link.state != "refused" and not link.found:  # else discovery tells, and tries again
+        if link.reason != reason and not link.found:  # else discovery tells, and tries again
             log.error("%s: %s", link.address, reason)
             self._node.counters["refused"] += 1
         link.state = "refused"
@@ -229,6 +229,7 @@ class Links:
         reason = self._node.gate.identify(link, welcome)
         if reason:
             self._refuse(link, reason)
+            link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the list may change
             return
         welcome = self._node.gate.screen(link, welcome)
         if self._is_taken(link, welcome):

@@ -82,6 +82,7 @@ def test_a_thousand_silent_connections_do_not_stop_the_service(
                 assert figures["security"]["connections_max"] == 96
                 assert figures["counters"]["connections_cut"] >= CROWD - 2 * 96
                 wait_until(lambda: sum(map(is_cut, silent)) >= CROWD - 2 * 96, WAIT_S)
+        wait_until(lambda: pub.eval("peer.stats()['security']['silent']") == 0, WAIT_S)
         assert pub.eval("peer.stats()['counters'].get('io_errors', 0)") == 0
 
 

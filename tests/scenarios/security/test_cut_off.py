@@ -108,6 +108,24 @@ def test_who_is_put_on_the_list_gets_in_without_a_restart(keys: Any) -> None:
         wait_until(lambda: desk.stats()["links"][0]["streams"] == [], WAIT_S)
 
 
+def test_a_publisher_that_is_put_on_the_list_is_heard(
+    keys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop_keys, desk_keys = keys.peer("shop"), keys.peer("desk")
+    keys.revoke("shop", at="desk")
+    with (
+        Peer("shop", streams=[Stream("a.**")], security=shop_keys) as shop,
+        Peer("desk", connect=shop.address, security=desk_keys) as desk,
+        desk.subscribe("a.**") as events,
+    ):
+        wait_until(lambda: desk.stats()["links"][0]["reconnects"] >= 1, WAIT_S)  # tried again
+        keys.change("desk", "shop")
+        shop.wait_for_subscribers("a.b", timeout=WAIT_S)
+        shop.publish("a.b", 1)
+        assert events.get(timeout=WAIT_S).data == 1
+    assert caplog.text.count("our allow-list does not name the public key") == 1  # said once
+
+
 def test_a_list_that_cannot_be_read_changes_nothing(
     keys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
