@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -58,8 +57,6 @@ class Gate:
         self._look_due = 0.0
         self._limit = connections_allowed(node.tuning.connections_max)
         self.counters = node.counters
-        #: Called when keys may do less than before: what they know should be of no use to them.
-        self.on_cut_off: list[Callable[[float], None]] = []
 
     def open(self) -> None:
         """Watch the bound sockets; raises `ConfigError` where everyone would refuse us."""
@@ -194,8 +191,6 @@ class Gate:
         users = {key.hex().encode() for key in changed}
         node.reception.forget_users(users, now)
         node.links.cut_off(changed)
-        for callback in self.on_cut_off:
-            callback(now)
         # ZeroMQ cannot end one connection of many, nor tell which is whose: they all redial.
         self.counters["cut_off"] += len(changed)
         count = cut_all(self._addresses())
