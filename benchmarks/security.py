@@ -3,7 +3,8 @@
     python benchmarks/security.py [--passes 5] [--sizes 64 1024] [--json]
 
 A publisher and a subscriber in processes of their own, on loopback.  The ways take turns, so that
-what else the machine does hits all of them; the median of the passes counts.
+what else the machine does hits all of them; the median of the passes counts.  What an event costs
+the processors, on both sides together, says more where other work is going on.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def _receive(way: Way, count: int, boss: Connection) -> None:
         peer.subscribe(TOPIC) as events,
     ):
         seen = first = began_ns = 0
+        cpu_s = time.process_time()
         for batch in events.batches():
             seen += len(batch)
             if not began_ns:
@@ -105,12 +107,13 @@ def _receive(way: Way, count: int, boss: Connection) -> None:
             if seen >= count:
                 break
         took_s = (time.monotonic_ns() - began_ns) / 1e9
-        boss.send(((seen - first) / took_s, len(events.losses)))
+        cpu_s = time.process_time() - cpu_s
+        boss.send(((seen - first) / took_s, cpu_s, len(events.losses)))
         boss.recv()
 
 
-def measure(way: Way, size: int, count: int) -> float:
-    """Events a second at the subscriber, in one pass."""
+def measure(way: Way, size: int, count: int) -> tuple[float, float]:
+    """Events a second at the subscriber, and what one costs both processes, in one pass."""
     transport = Multicast(way.multicast) if way.multicast else None
     stream = Stream(TOPIC, overflow="block", transport=transport)
     context = mp.get_context("fork")
@@ -123,9 +126,11 @@ def measure(way: Way, size: int, count: int) -> float:
             ours.send(peer.address)
             peer.wait_for_subscribers(TOPIC, timeout=WAIT_S)
             pool = [secrets.token_bytes(size) for _ in range(BATCH)]
+            cpu_s = time.process_time()
             for _ in range(count // BATCH):
                 peer.publish_many(TOPIC, pool)
-            rate, losses = ours.recv()
+            rate, more_s, losses = ours.recv()
+            cpu_s = time.process_time() - cpu_s + more_s
             ours.send("done")
     finally:
         child.join(WAIT_S)
@@ -133,7 +138,7 @@ def measure(way: Way, size: int, count: int) -> float:
             child.kill()
     if losses:
         raise SystemExit(f"{way.name}: {losses} losses, though the stream blocks")
-    return float(rate)
+    return float(rate), cpu_s / count
 
 
 def run(sizes: list[int], passes: int) -> list[dict[str, Any]]:
@@ -143,11 +148,12 @@ def run(sizes: list[int], passes: int) -> list[dict[str, Any]]:
         every = ways(Path(folder))
         for size in sizes:
             count = max(BATCH, PASS_BYTES.get(size, 64_000_000) // size // BATCH * BATCH)
-            rates: dict[str, list[float]] = {way.name: [] for way in every}
+            found: dict[str, list[tuple[float, float]]] = {way.name: [] for way in every}
             for _ in range(passes):
                 for way in every:
-                    rates[way.name].append(measure(way, size, count))
-            medians = {name: statistics.median(found) for name, found in rates.items()}
+                    found[way.name].append(measure(way, size, count))
+            medians = {n: statistics.median(rate for rate, _ in f) for n, f in found.items()}
+            costs = {n: statistics.median(cost for _, cost in f) for n, f in found.items()}
             for way in every:
                 ratio = medians[way.name] / medians[way.beside] if way.beside else None
                 rows.append(
@@ -155,6 +161,7 @@ def run(sizes: list[int], passes: int) -> list[dict[str, Any]]:
                         "way": way.name,
                         "size_bytes": size,
                         "events_per_s": round(medians[way.name]),
+                        "cpu_ns_per_event": round(costs[way.name] * 1e9),
                         "ratio": None if ratio is None else round(ratio, 2),
                         "least": way.least or None,
                     }
@@ -174,11 +181,12 @@ def main() -> None:
         for row in rows:
             print(json.dumps(row))
         return
-    print(f"{'way':<22}{'bytes':>7}{'events/s':>14}{'ratio':>8}{'target':>8}")
+    print(f"{'way':<22}{'bytes':>7}{'CPU ns':>9}{'events/s':>14}{'ratio':>8}{'target':>8}")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
         least = "" if row["least"] is None else f"{row['least']:.1f}"
-        text = f"{row['way']:<22}{row['size_bytes']:>7}{row['events_per_s']:>14,}"
+        text = f"{row['way']:<22}{row['size_bytes']:>7}{row['cpu_ns_per_event']:>9,}"
+        text += f"{row['events_per_s']:>14,}"
         print(f"{text}{ratio:>8}{least:>8}")
 
 

@@ -15,4 +15,5 @@ def test_every_way_is_measured_and_compared(monkeypatch: pytest.MonkeyPatch) -> 
     ways = [f"{line}{keys}" for line in ("ZeroMQ", "multicast") for keys in KEYS]
     assert [row["way"] for row in rows] == ways
     assert all(row["events_per_s"] > 0 for row in rows)
+    assert all(row["cpu_ns_per_event"] > 0 for row in rows)
     assert [row["least"] for row in rows] == [None, 0.6, 0.6, None, 0.5, 0.5]
