@@ -11,11 +11,11 @@ from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
-from benchmarks.case import ASYNC, ASYNC_BATCHES, RAW
 from benchmarks.task import LIMIT_S, Failure, Task
+from benchmarks.way import WAYS
 
 STOP_S = 5.0
 #: A fresh interpreter each: nothing of ours is in it, and no thread was there before.
@@ -126,26 +126,9 @@ def work(task: Task, boss: Connection) -> None:
     if task.core is not None:
         os.sched_setaffinity(0, {task.core})
     try:
-        getattr(_roles(task), task.role)(task, boss)
+        # Raw pyzmq and others run in a process that has not even imported meshmsg.
+        getattr(import_module(WAYS[task.way].import_name), task.role)(task, boss)
     except EOFError:  # told to end
         pass
     except Exception:
         boss.send(Failure(traceback.format_exc()))
-
-
-def _roles(task: Task) -> ModuleType:
-    way = task.way
-    if task.module:
-        return import_module(task.module)
-    # Raw pyzmq runs in a process that has not even imported meshmsg.
-    if way == RAW:
-        from benchmarks import raw
-
-        return raw
-    if way in (ASYNC, ASYNC_BATCHES):
-        from benchmarks import asynchronous
-
-        return asynchronous
-    from benchmarks import sync
-
-    return sync

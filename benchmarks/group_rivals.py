@@ -11,11 +11,9 @@ import tempfile
 import time
 from types import TracebackType
 
+from benchmarks.space import Missing
+
 START_S = 90.0
-
-
-class Missing(Exception):
-    """Something that is needed is not installed, or does not start."""
 
 
 class Server:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.group_rivals import Missing
+from benchmarks.space import Missing
 
 PAYLOAD = b"x" * 64
 TOPIC = "jobs.bench"

@@ -28,8 +28,9 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from benchmarks.group_rivals import RIVALS, Missing
+from benchmarks.group_rivals import RIVALS
 from benchmarks.group_ways import WAYS, Way
+from benchmarks.space import Missing
 
 WORKERS = 2
 SIZE_BYTES = 64

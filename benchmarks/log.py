@@ -30,9 +30,10 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.case import RAW, THROUGHPUT, Case
+from benchmarks.case import THROUGHPUT, Case
 from benchmarks.machine import Neighbours, this_machine
 from benchmarks.trial import Effort, run_trial
+from benchmarks.way import RAW
 from meshmsg._control import stream_wire_id
 from meshmsg._event import Loss
 from meshmsg._frame import encode_frame

@@ -1,4 +1,4 @@
-"""The page of the documentation that shows the results: the part of it that a run writes."""
+"""The pages of the documentation that show results: the part of them that a run writes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "benchmarks.md"
-PICTURE = ROOT / "docs" / "benchmarks.svg"
-MULTICAST_PAGE = ROOT / "docs" / "benchmarks-multicast.md"
-MULTICAST_PICTURE = ROOT / "docs" / "benchmarks-multicast.svg"
-SPARK_PAGE = ROOT / "docs" / "benchmarks-spark.md"
+FOLDER = ROOT / "docs" / "benchmarks"
+PAGE = FOLDER / "index.md"
+TABLES_PAGE = FOLDER / "results.md"
+SPARK_PAGE = FOLDER / "spark.md"
+DATA = FOLDER / "results.json"
+PICTURE = FOLDER / "overview.svg"
+TIMES_PICTURE = FOLDER / "latency.svg"
+GROWTH_PICTURE = FOLDER / "growth.svg"
 
 _RESULTS = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 

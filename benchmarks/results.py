@@ -6,17 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.case import (
-    ASYNC,
-    ASYNC_BATCHES,
-    RAW,
-    ROUND_TRIP,
-    SYNC,
-    SYNC_BATCHES,
-    THROUGHPUT,
-    Case,
-    all_cases,
-)
+from benchmarks.case import Case, all_cases
 from benchmarks.trial import Measurement
 
 Measure = Callable[[Measurement], float]
@@ -38,19 +28,46 @@ class Spread:
 
 
 class Results:
-    """Measurements by case and round."""
+    """Measurements by case and round, and what could not be measured."""
 
     def __init__(self, order: Sequence[Case] = ()) -> None:
         self._order = order or all_cases()
         self._found: dict[Case, dict[int, Measurement]] = {}
+        self.missing: dict[str, str] = {}
+        """Ways that are not available here, and why."""
+        self.failures: dict[Case, list[str]] = {}
+        """What went wrong, in words."""
 
     def add(self, measurement: Measurement) -> None:
         """Take one in."""
         self._found.setdefault(measurement.case, {})[measurement.round] = measurement
 
+    def fail(self, case: Case, problem: str) -> None:
+        """Keep why a case was not measured in a round."""
+        self.failures.setdefault(case, []).append(problem)
+
+    def has(self, case: Case, number: int) -> bool:
+        """Whether a case was measured in a round."""
+        return number in self._found.get(case, {})
+
     def cases(self, kind: str = "") -> list[Case]:
         """The cases that were measured, of one kind or all."""
         return [case for case in self._order if case in self._found and kind in ("", case.kind)]
+
+    def asked(self, kind: str = "") -> list[Case]:
+        """The cases that were to be measured, of one kind or all."""
+        return [case for case in self._order if kind in ("", case.kind)]
+
+    def why_not(self, case: Case) -> str:
+        """Why there is no figure, in a line; empty where there is one."""
+        if case in self._found:
+            return ""
+        if case.way in self.missing:
+            return f"not available: {self.missing[case.way]}"
+        problems = self.failures.get(case)
+        if not problems:
+            return "not measured"
+        return f"failed: {problems[0].strip().splitlines()[-1][:160]}"
 
     def of(self, case: Case) -> list[Measurement]:
         """All measurements of a case, by round."""
@@ -95,44 +112,3 @@ def lost(measurement: Measurement) -> float:
 def percentile(percent: float) -> Measure:
     """A percentile of the latencies."""
     return lambda measurement: measurement.percentile_us(percent)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a case has to reach, as a ratio to another one."""
-
-    text: str
-    case: Case
-    base: Case
-    measure: Measure
-    bound: float
-    at_most: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """The bound, for people."""
-        return f"{'at most' if self.at_most else 'at least'} {self.bound:g}x"
-
-    def met(self, reached: float) -> bool:
-        """Whether this is good enough."""
-        return reached <= self.bound if self.at_most else reached >= self.bound
-
-
-def _at_64(way: str) -> Case:
-    return Case(THROUGHPUT, way, 64, 1)
-
-
-TARGETS = (
-    Target("publish / for event in, of raw pyzmq", _at_64(SYNC), _at_64(RAW), rate, 1.0),
-    Target("publish_many / batches(), of raw pyzmq", _at_64(SYNC_BATCHES), _at_64(RAW), rate, 5.0),
-    Target(
-        "round trip p50, of raw pyzmq",
-        Case(ROUND_TRIP, SYNC),
-        Case(ROUND_TRIP, RAW),
-        percentile(50),
-        1.5,
-        at_most=True,
-    ),
-    Target("event by event, AsyncPeer of Peer", _at_64(ASYNC), _at_64(SYNC), rate, 0.7),
-    Target("in batches, AsyncPeer of Peer", _at_64(ASYNC_BATCHES), _at_64(SYNC_BATCHES), rate, 0.7),
-)

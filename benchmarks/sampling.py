@@ -9,11 +9,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.case import LABELS, SYNC, THROUGHPUT, Case
+from benchmarks.case import THROUGHPUT, Case
 from benchmarks.page import ROOT
-from benchmarks.report import Table
+from benchmarks.table import Table
 from benchmarks.task import Report
 from benchmarks.trial import Effort, run_tasks, tasks_of
+from benchmarks.way import LABELS, SYNC
 
 WIDTH = 150
 SOURCE_CHARACTERS = 48

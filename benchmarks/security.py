@@ -1,6 +1,6 @@
 """Secured beside unsecured streams, in one run: events a second with batches, and how they compare.
 
-    python benchmarks/security.py [--passes 5] [--sizes 64 1024] [--json]
+    python benchmarks/security.py [--passes 5] [--sizes 64 1024] [--json FILE]
 
 A publisher and a subscriber in processes of their own, on loopback.  The ways take turns, so that
 what else the machine does hits all of them; the median of the passes counts.  What an event costs
@@ -174,13 +174,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 1024])
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     options = parser.parse_args()
     rows = run(options.sizes, options.passes)
     if options.json:
-        for row in rows:
-            print(json.dumps(row))
-        return
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     print(f"{'way':<22}{'bytes':>7}{'CPU ns':>9}{'events/s':>14}{'ratio':>8}{'target':>8}")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"

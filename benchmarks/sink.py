@@ -56,11 +56,13 @@ def main() -> None:
     parser.add_argument("--trickle", type=float, default=15, help="seconds of single events before")
     parser.add_argument("--trigger", default="1s")
     parser.add_argument("--format", default="parquet")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(chosen, folder)
-    print(json.dumps(found) if chosen.json else show(found))
+    print(show(found))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def measure(chosen: argparse.Namespace, folder: str) -> dict[str, Any]:

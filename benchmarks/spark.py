@@ -3,7 +3,7 @@
     python benchmarks/spark.py [--quick] [--json FILE] [--check] [--no-docs]
 
 Every way is a streaming query in batches of a million rows.  The first batch of a way warms it up;
-of the others the median counts.  The table goes into docs/benchmarks-spark.md.
+of the others the median counts.  The table goes into docs/benchmarks/spark.md.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--quick", action="store_true", help="smaller batches; not for the page")
     add("--json", type=Path, metavar="FILE", help="write all measurements as JSON")
     add("--check", action="store_true", help="exit with 1 if a target was missed")
-    add("--no-docs", action="store_true", help="leave docs/benchmarks-spark.md alone")
+    add("--no-docs", action="store_true", help="leave docs/benchmarks/spark.md alone")
     options = parser.parse_args(arguments)
     rows, batches = (100_000, 3) if options.quick else (1_000_000, 4)
     console = Console(highlight=False, emoji=False, markup=False)

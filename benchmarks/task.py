@@ -18,9 +18,12 @@ TOPIC = "bench.events"
 PONG = "pong.events"
 #: Distinct payloads that a publisher sends over and over; also what goes into one `publish_many`.
 POOL_EVENTS = 1000
+#: And of large ones, which would not fit into a cache anyway.
+LARGE_BYTES = 16_384
+LARGE_POOL_EVENTS = 100
 STAMP_BYTES = 8
 #: No process outlives this, whatever happens.
-LIMIT_S = 120
+LIMIT_S = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Task:
     role: str
     """`publish`, `receive`, `ping` or `echo`."""
     way: str
-    """A key of `case.LABELS`."""
+    """A key of `way.WAYS`."""
     size_bytes: int
     count: int
     """Events in all; a multiple of `POOL_EVENTS` where they are sent as fast as it goes."""
@@ -44,14 +47,16 @@ class Task:
     """Whether to say where the time went."""
     core: int | None = None
     """The processor that all threads of the process stay on; `None`: any."""
-    module: str = ""
-    """Where the roles are written; empty: as the way says."""
     port: int = 0
-    """Multicast: port of the group; the next three are ours, too."""
+    """A free one, for whoever needs one, or port of a group; the next three are ours, too."""
     loss: float = 0.0
     """Multicast: of the packets, the part that a receiver drops."""
     parity: str = ""
     """Multicast: forward error correction."""
+    streams: int = 1
+    """Streams of the publisher, used in turn."""
+    topics: int = 1
+    """Topics of the stream, used in turn."""
     sealed: bool = False
     """Multicast: whether packets are sealed."""
 
@@ -116,7 +121,8 @@ class Report:
 
 def payloads(size_bytes: int) -> list[bytes]:
     """What publishers send: distinct, so that no way gains from one that stays in the cache."""
-    return [n.to_bytes(size_bytes, "little") for n in range(POOL_EVENTS)]
+    count = LARGE_POOL_EVENTS if size_bytes >= LARGE_BYTES else POOL_EVENTS
+    return [n.to_bytes(size_bytes, "little") for n in range(count)]
 
 
 def taken(events: int, first: int, began_ns: int, ended_ns: int, octets: int, task: Task) -> Report:

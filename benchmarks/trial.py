@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from benchmarks.case import IDLE_RATE, ONE_WAY, ROUND_TRIP, THROUGHPUT, Case
+from benchmarks.case import IDLE_RATE, ONE_WAY, RATES_OF, ROUND_TRIP, WIRE, Case
 from benchmarks.crew import Crew
 from benchmarks.machine import cores
+from benchmarks.space import free_port, losing
 from benchmarks.task import (
     ECHO,
     GO,
@@ -22,8 +24,12 @@ from benchmarks.task import (
     Task,
 )
 
-START_S = 30.0
-MEASURE_S = 90.0
+START_S = 120.0
+MEASURE_S = 120.0
+#: What a second is worth where payloads are large.
+BYTES_A_SECOND = 600e6
+#: Of the events, those that are sent where packets are dropped: some need time to mend it.
+LOSS_SCALE = 0.5
 
 
 class EventsMissing(Exception):
@@ -46,19 +52,21 @@ class Effort:
         if case.kind == ONE_WAY:
             seconds = 1.5 if case.rate == IDLE_RATE else 1.0
             return self.warm_up(case) + round(case.rate * seconds * math.sqrt(self.scale))
-        if case.batches:
-            full = 3_000_000 if case.size_bytes < 1024 else 600_000
-        else:
-            full = 1_000_000 if case.size_bytes < 1024 else 300_000
-        full = full // 2 if case.subscribers > 1 else full
+        full = min(case.by.count, BYTES_A_SECOND / case.size_bytes)
+        if case.subscribers > 1:
+            full *= max(0.1, 1.6 / case.subscribers)
+        if case.loss and case.loss_at == WIRE:
+            full *= LOSS_SCALE
+        if case.streams > 1 or case.topics > 1:
+            full *= 0.5
         return max(1, round(full * self.scale / POOL_EVENTS)) * POOL_EVENTS
 
     def warm_up(self, case: Case) -> int:
         """Of them, those before the figures are taken."""
-        return {THROUGHPUT: 0, ROUND_TRIP: 500, ONE_WAY: 20}[case.kind]
+        return {ROUND_TRIP: 500, ONE_WAY: 20}.get(case.kind, 0)
 
 
-QUICK = Effort(rounds=1, scale=0.2)
+QUICK = Effort(rounds=3, scale=0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +98,6 @@ class Measurement:
         return self.times_us[at]
 
 
-def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
-    """Measure a case once; raises `CrewFailed`, `EventsMissing`."""
-    return measured(case, number, run_tasks(tasks_of(case, effort)))
-
-
 def measured(case: Case, number: int, reports: Sequence[Report]) -> Measurement:
     """What the reports of a trial come to; raises `EventsMissing`."""
     sender, *receivers = reports
@@ -116,7 +119,7 @@ def measured(case: Case, number: int, reports: Sequence[Report]) -> Measurement:
         case,
         number,
         events,
-        rate=timed * 1e9 / max(1, ended_ns - began_ns),
+        rate=timed * 1e9 / (ended_ns - began_ns) if ended_ns > began_ns else 0.0,
         cpu_us=cpu_s * 1e6 / events,
         frame_events=_fill(sender),
         lost=_lost(receivers),
@@ -144,6 +147,7 @@ def _fill(sender: Report) -> float:
 def tasks_of(case: Case, effort: Effort, *, sampled: bool = False) -> list[Task]:
     """The processes of a case, the one that sends first."""
     roles = [PING, ECHO] if case.kind == ROUND_TRIP else [PUBLISH, *[RECEIVE] * case.subscribers]
+    port = free_port()
     return [
         Task(
             role,
@@ -156,6 +160,12 @@ def tasks_of(case: Case, effort: Effort, *, sampled: bool = False) -> list[Task]
             case.batches,
             sampled,
             core,
+            port,
+            0.0 if case.loss_at == WIRE else case.loss,
+            case.parity,
+            case.streams,
+            case.topics,
+            case.sealed,
         )
         for role, core in zip(roles, places(case, len(roles)), strict=True)
     ]
@@ -168,12 +178,20 @@ def places(case: Case, count: int) -> list[int | None]:
     puts both on one, a round trip of raw pyzmq takes 70 us instead of 200: latency is measured
     with each of the two on its own, so that it is not chance that decides.
     """
-    pinned = case.kind != THROUGHPUT and hasattr(os, "sched_setaffinity")
+    pinned = case.kind not in RATES_OF and hasattr(os, "sched_setaffinity")
     free = cores()
     return list(free[:count]) if pinned and len(free) >= count else [None] * count
 
 
-def run_tasks(tasks: Sequence[Task]) -> list[Report]:
+def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
+    """Measure a case once; raises `CrewFailed`, `EventsMissing`, `Missing`."""
+    wire = losing(case.loss) if case.loss and case.loss_at == WIRE else nullcontext()
+    return measured(case, number, run_tasks(tasks_of(case, effort), wire))
+
+
+def run_tasks(
+    tasks: Sequence[Task], wire: AbstractContextManager[object] | None = None
+) -> list[Report]:
     """Have processes do these; nobody starts before all are connected and ready."""
     with Crew(tasks) as crew:
         everyone = crew.workers
@@ -182,9 +200,10 @@ def run_tasks(tasks: Sequence[Task]) -> list[Report]:
         crew.tell(receivers, addresses[:1])
         crew.tell(sender, addresses[1:])
         crew.hear(everyone, START_S)
-        crew.tell(sender, GO)
-        reports: list[Report] = crew.hear(receivers, MEASURE_S)
-        crew.tell(sender, REPORT)
+        with wire or nullcontext():
+            crew.tell(sender, GO)
+            reports: list[Report] = crew.hear(receivers, MEASURE_S)
+            crew.tell(sender, REPORT)
         reports[:0] = crew.hear(sender, START_S)
         crew.tell(everyone, "end")
         return reports

@@ -33,7 +33,7 @@ _FIELDS = re.compile(r"<!-- fields of (?P<name>\w+) -->\n(?:\|[^\n]*\n)*")
 
 def pages() -> list[Path]:
     """Every page that may quote something."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def refreshed(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._codecs import Codec, MsgpackCodec, decode_payloads
 from meshmsg._compiled import COMPILED
 from meshmsg._errors import ConfigError
-from meshmsg._event import Event, Position
+from meshmsg._event import Event, Position, Undecodable
 from meshmsg._frame import RAW, Frame, VarColumn
 
 if TYPE_CHECKING:
@@ -208,6 +208,9 @@ class Batch:
 
 if COMPILED:
     _speed.set_up_batches(Batch)
+    # Read once an event: the same as the property, without the call of a Python function.
+    _slow_data: Any = Event.__dict__["data"].fget
+    Event.data = _speed.data_of(Event, Undecodable, _slow_data)  # type: ignore[method-assign]
 
 
 def _frame_table(frame: Frame, stream: str) -> pa.Table:

@@ -50,9 +50,11 @@ class TopicTables:
 
     ENTRIES_MAX = 4096
     TABLE_BYTES_MAX = 4096
+    TOPICS_MAX = 200_000
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[str, ...]] = {}
+        self._checked: dict[str, str] = {}
 
     def read(self, table: bytes, count: int) -> tuple[str, ...]:
         topics = self._known.get(table)
@@ -61,7 +63,7 @@ class TopicTables:
             if table.count(b"\n") + 1 != count:
                 raise ProtocolError(f"the topic table does not have the {count} topics it should")
             try:
-                topics = tuple(map(check_topic, table.decode().split("\n")))
+                topics = self._check(table.decode().split("\n"))
             except (UnicodeDecodeError, MeshError) as error:
                 raise ProtocolError(f"topic table: {error}") from None
             if len(table) <= self.TABLE_BYTES_MAX:
@@ -71,6 +73,19 @@ class TopicTables:
         if len(topics) != count:
             raise ProtocolError(f"topic table has {len(topics)} topics, the header says {count}")
         return topics
+
+    def _check(self, topics: list[str]) -> tuple[str, ...]:
+        """The same, checked: tables differ from frame to frame, their topics seldom are new."""
+        checked = self._checked
+        try:
+            return tuple([checked[topic] for topic in topics])
+        except KeyError:
+            if len(checked) + len(topics) > self.TOPICS_MAX:
+                checked.clear()
+            for topic in topics:
+                if topic not in checked:
+                    checked[topic] = check_topic(topic)
+            return tuple(topics)
 
 
 topic_tables = TopicTables()

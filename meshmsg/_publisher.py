@@ -16,10 +16,8 @@ import contextlib
 import logging
 import threading
 import time
-from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from time import time_ns
 from typing import Any
 
@@ -58,13 +56,15 @@ from meshmsg._errors import (
     PublishTimeout,
 )
 from meshmsg._event import Position
-from meshmsg._frame import FrameBuilder, Note, encode_headers
+from meshmsg._frame import FrameBuilder, Note
 from meshmsg._group_books import Seat
 from meshmsg._group_publisher import GroupSide
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg._publisher_books import claim_row, stream_stats, subscribers_of
 from meshmsg._replay import Chapter
+from meshmsg._routes import RUSH_DUES, Routes, Rush
+from meshmsg._runs import Run, check_notes, cuts, keys_of, scan
 from meshmsg._seal_keeper import SealKeeper
 from meshmsg._spill import SpillPlace
 from meshmsg._together import Together
@@ -89,15 +89,15 @@ HOT_NS = 20_000
 DENSE_EVENTS = 8
 #: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
 HOT_MAX_NS = 500_000
+#: In a rush it is the I/O thread that sends, as often as it can; a publisher after this long.
+RUSH_NS = 200_000_000
 #: How often the I/O thread looks at frames that are filling.
 FILLING_S = 0.002
 #: Waits are cut to this, so that Ctrl-C is noticed.
 SIGNALS_S = 0.5
 #: What an event costs in a frame beside its payload: offset, time, topic index.
 EVENT_COST = 14
-#: And in a frame of one topic and one time.
-OFFSET_COST = 4
-ROUTES_MAX = 100_000
+ROUTES_MAX = 200_000
 TOKENS_MAX = 100_000
 FINISHED_MAX = 1000
 SUBSCRIPTIONS_MAX = 10_000
@@ -250,11 +250,13 @@ class PublisherSide:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._outlets: dict[str, Outlet] = {}
+        self._declared = Routes[Outlet]()
         self._routes: dict[str, Outlet] = {}
+        self._rush = Rush(HOT_NS)
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
         elif COMPILED:
-            self.publish = _speed.Publish(self, self._routes, _check_notes, Position)  # type: ignore[method-assign]
+            self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         self._dirty: list[Outlet] = []
         self._awake = False
         self._tick_due = 0.0
@@ -295,6 +297,7 @@ class PublisherSide:
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
+        self._declared.add(stream.topics, outlet)
         self.groups.declare(outlet)
         return outlet
 
@@ -325,7 +328,7 @@ class PublisherSide:
         size = len(data)
         note = None
         if key is not None or headers is not None:
-            note = (key, _check_notes(key, headers))
+            note = (key, check_notes(key, headers))
             size += len(key or "") * 4 + len(note[1] or b"")
         if size > outlet.large_max:
             return self._publish_large(outlet, topic, data, raw, note, timeout, on_gate)
@@ -381,7 +384,7 @@ class PublisherSide:
             raise EventTooLarge(topic, size, outlet.event_bytes_max)
         keys = {} if key is None else {0: key}
         headers = {} if packed is None else {0: packed}
-        run = _Run([data], raw, keys, headers, len(data))
+        run = Run([data], raw, keys, headers, len(data))
         return self.publish_run(outlet, topic, run, timeout, on_gate)
 
     def _publish_idle(
@@ -390,7 +393,7 @@ class PublisherSide:
         """The stream is idle: the shortest way out for one event; `None` if it is not after all."""
         sender = outlet.sender
         with self._lock:
-            if outlet.gated:
+            if outlet.gated or self._rush.is_on(now_ns):
                 return None
             frame = sender.seal_run(
                 topic, (data,), now_ns, raw=raw, length=len(data), now=time.monotonic()
@@ -426,8 +429,8 @@ class PublisherSide:
         with self._lock:
             waited_ns = now_ns - outlet.sent_ns
             dense = outlet.count > DENSE_EVENTS and 0 <= waited_ns < HOT_MAX_NS
-            if dense and outlet.size <= outlet.size_max:
-                outlet.due_ns = outlet.sent_ns + HOT_MAX_NS
+            if (dense or self._rush.is_on(now_ns)) and outlet.size <= outlet.size_max:
+                outlet.due_ns = (outlet.sent_ns if dense else now_ns) + HOT_MAX_NS
                 self._mark_dirty(outlet)  # if no further event comes, the I/O thread sends it
             else:
                 self._send_open(outlet)
@@ -466,24 +469,24 @@ class PublisherSide:
         items: Iterable[Any],
         keys: Sequence[str | None] | None,
         headers: Mapping[str, Any] | None,
-    ) -> Iterator[tuple[Outlet, _Run]]:
+    ) -> Iterator[tuple[Outlet, Run]]:
         """Cut many events of one topic into runs of a frame each, encoded."""
         outlet = self._find(topic)
-        packed = _check_notes(None, headers)
+        packed = check_notes(None, headers)
         values = items if isinstance(items, list) else list(items)
         if keys is not None and len(keys) != len(values):
             raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
         for at in range(0, len(values), RUN_EVENTS_MAX):
             chunk = values[at : at + RUN_EVENTS_MAX] if len(values) > RUN_EVENTS_MAX else values
             payloads, raw, uniform, largest = self._encode_many(outlet, chunk)
-            notes = _keys_of(keys, at, len(chunk))
+            notes = keys_of(keys, at, len(chunk))
             extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
             if largest + extra > outlet.event_bytes_max:
                 raise EventTooLarge(topic, largest + extra, outlet.event_bytes_max)
-            for lo, hi in _cuts(payloads, uniform, extra, outlet.size_max):
+            for lo, hi in cuts(payloads, uniform, extra, outlet.size_max):
                 yield (
                     outlet,
-                    _Run(
+                    Run(
                         payloads[lo:hi] if hi - lo < len(payloads) else payloads,
                         raw if isinstance(raw, bool) else raw[lo:hi],
                         {i - lo: key for i, key in notes.items() if lo <= i < hi},
@@ -496,7 +499,7 @@ class PublisherSide:
         self,
         outlet: Outlet,
         topic: str,
-        run: _Run,
+        run: Run,
         timeout: float | None = None,
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
@@ -541,7 +544,7 @@ class PublisherSide:
     ) -> None:
         """One event that is encoded already, on a stream that never blocks."""
         keys = {} if key is None else {0: key}
-        run = _Run([payload], raw, keys, {0: headers}, len(payload))
+        run = Run([payload], raw, keys, {0: headers}, len(payload))
         self.publish_run(outlet, topic, run, None, _nobody)
 
     def _find(self, topic: str) -> Outlet:
@@ -551,9 +554,7 @@ class PublisherSide:
     def _route(self, topic: str) -> Outlet:
         check_topic(topic)
         with self._lock:
-            outlet = next(
-                (o for o in self._outlets.values() if o.config.pattern.matches(topic)), None
-            )
+            outlet = self._declared.find(topic)
             fresh = outlet is None and not self._config.streams
             if fresh:
                 if self._closed or self._fanout is None:
@@ -577,14 +578,14 @@ class PublisherSide:
         self, outlet: Outlet, chunk: list[Any]
     ) -> tuple[list[bytes], bool | bytes, int, int]:
         """Payloads, which of them are raw, the one length they have or -1, the largest length."""
-        given, uniform, largest = _scan(chunk)
+        given, uniform, largest = scan(chunk)
         if given:
             return chunk, True, uniform, largest
         pairs = [self._encode(outlet, data) for data in chunk]
         flags = bytes(flag for _, flag in pairs)
         raw = bool(flags[0]) if len(set(flags)) == 1 else flags
         payloads = [payload for payload, _ in pairs]
-        return payloads, raw, *_scan(payloads)[1:]
+        return payloads, raw, *scan(payloads)[1:]
 
     def _pass(
         self, outlet: Outlet, timeout: float | None, on_gate: Callable[[], None] | None
@@ -735,11 +736,9 @@ class PublisherSide:
         if now < self._tick_due and self._all_filling():
             return now + FILLING_S
         with self._changed:
+            rush = len(self._dirty) > RUSH_DUES
             if self._dirty:
-                dirty, self._dirty = self._dirty, []
-                for outlet in dirty:
-                    outlet.dirty = False
-                    self._send_open(outlet)
+                self._send_dirty(rush)
             else:
                 self._awake = False
             due = now + 0.2
@@ -763,7 +762,22 @@ class PublisherSide:
             due = min(due, self.groups.on_tick(now), self.durable.on_tick(now))
             self._tick_due = due
             # While events come quickly the thread looks again soon, without being called.
-            return min(due, now + FILLING_S) if self._awake else due
+            return now if rush else min(due, now + FILLING_S) if self._awake else due
+
+    def _send_dirty(self, rush: bool) -> None:
+        """Send the open frames.  In a rush they stay marked: who publishes then needs no lock."""
+        dirty, self._dirty = self._dirty, []
+        for outlet in dirty:
+            if not rush:
+                outlet.dirty = False
+                self._send_open(outlet)
+            elif outlet.count:
+                self._send_open(outlet)
+                outlet.due_ns = outlet.sent_ns + RUSH_NS
+                self._dirty.append(outlet)
+            else:  # nothing since the last time: it is idle
+                outlet.dirty = False
+                outlet.due_ns = 0
 
     def _all_filling(self) -> bool:
         """Whether every open frame fills quickly by itself: then its publisher sends it in time.
@@ -1170,85 +1184,5 @@ class PublisherSide:
         self._spills.close()
 
 
-class _Run:
-    """Encoded events of one topic that become one frame."""
-
-    __slots__ = ("headers", "keys", "length", "payloads", "raw")
-
-    def __init__(
-        self,
-        payloads: list[bytes],
-        raw: bool | bytes,
-        keys: Mapping[int, str],
-        headers: Mapping[int, bytes],
-        length: int,
-    ) -> None:
-        self.length = length  #: of each payload, -1 if they differ
-        self.payloads = payloads
-        self.raw = raw
-        self.keys = keys
-        self.headers = headers
-
-
 def _nobody() -> None:
     """Rung for nobody."""
-
-
-def _cuts(
-    payloads: list[bytes], uniform: int, extra: int, frame_bytes: int
-) -> Iterator[tuple[int, int]]:
-    """Where to cut payloads of these lengths into frames of about the size that frames have."""
-    count = len(payloads)
-    if uniform >= 0:
-        step = max(1, frame_bytes // (uniform + extra + OFFSET_COST))
-        for lo in range(0, count, step):
-            yield lo, min(count, lo + step)
-        return
-    ends = list(accumulate(len(payload) + extra + OFFSET_COST for payload in payloads))
-    lo = done = 0
-    while lo < count:
-        hi = max(lo + 1, bisect_right(ends, done + frame_bytes))
-        yield lo, hi
-        lo, done = hi, ends[hi - 1]
-
-
-def _scan(chunk: list[Any]) -> tuple[bool, int, int]:
-    """Whether all are bytes, and if so the one length they have or -1, and the largest length."""
-    if COMPILED:
-        return _speed.scan(chunk)
-    # Three C calls in a row over the types; a set of them costs twice as much.
-    if not (chunk[0].__class__ is bytes and list(map(type, chunk)).count(bytes) == len(chunk)):
-        return False, -1, 0
-    lengths = list(map(len, chunk))
-    largest = lengths[0]
-    if lengths.count(largest) == len(lengths):
-        return True, largest, largest
-    return True, -1, max(lengths)
-
-
-def _keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int, str]:
-    if keys is None:
-        return {}
-    chosen = {i: key for i, key in enumerate(keys[at : at + count]) if key is not None}
-    for key in chosen.values():
-        _check_notes(key, None)
-    return chosen
-
-
-def _check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | None:
-    if key is not None:
-        if not isinstance(key, str):
-            raise ConfigError("key", f"must be a str, not {type(key).__name__}")
-        if not key.isascii():
-            try:
-                key.encode()
-            except UnicodeEncodeError as error:
-                raise ConfigError("key", f"is not text that UTF-8 can carry: {error}") from None
-    if headers is None:
-        return None
-    if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
-        raise ConfigError("headers", "must be a mapping with str keys")
-    try:
-        return encode_headers(headers)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError("headers", f"cannot be encoded: {error}") from None

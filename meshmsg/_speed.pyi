@@ -1,13 +1,13 @@
 """The compiled core (see `_compiled`).  Each name does what its Python counterpart does."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from collections.abc import Coroutine as AnyCoroutine
 from typing import Any
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
 from meshmsg._errors import ProtocolError
-from meshmsg._event import Event, Position
+from meshmsg._event import Event, Position, Undecodable
 from meshmsg._frame import Frame, FrameBuilder, VarColumn
 from meshmsg._intake import Intake
 from meshmsg._member import Member
@@ -52,6 +52,9 @@ def raw_events(
     kind: type[Event], batch: Batch, column: VarColumn, lo: int, hi: int, /
 ) -> list[Event]: ...
 def take_next(intake: Intake, data: bytes, now: float, /) -> bool: ...
+def data_of(
+    event: type[Event], undecodable: type[Undecodable], slow: Callable[[Event], Any], /
+) -> Any: ...
 def seal_packets(
     encrypt: Callable[[bytes, Any, bytes], bytes],
     data: bytes,
@@ -129,6 +132,10 @@ class AsyncPublish:
         headers: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> AnyCoroutine[Any, Any, Position]: ...
+
+class Iteration(Iterator[Event]):
+    def __init__(self, intake: Intake | Member, next: Callable[[], Any], /) -> None: ...
+    def __next__(self) -> Event: ...
 
 class AsyncEvents(AsyncIterator[Event]):
     def __init__(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._batch import Batch
+from meshmsg._compiled import COMPILED
 from meshmsg._config import ORDER_WORDS, check_group
 from meshmsg._control import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
@@ -23,6 +24,8 @@ from meshmsg._source import StartAt
 from meshmsg._values import one_of, parse_time
 from meshmsg._work import WorkBatch
 
+if COMPILED:
+    from meshmsg import _speed
 if TYPE_CHECKING:
     from meshmsg._node import Node
 
@@ -252,6 +255,14 @@ class Subscription(SubscriptionBase):
 
     def __iter__(self) -> Iterator[Event]:
         """Event after event, until the subscription or its peer is closed."""
+        if COMPILED:
+            return _speed.Iteration(self._intake, self._next_events)
+        return self._iterate()
+
+    def _next_events(self) -> Batch | None:
+        return self._next_batch(None, as_events=True)
+
+    def _iterate(self) -> Iterator[Event]:
         intake = self._intake
         while True:
             yield from intake.iterator

@@ -28,7 +28,7 @@ from meshmsg._errors import TopicError
 TOPIC_BYTES_MAX = 255
 """A topic's or pattern's length in UTF-8: what one length byte can say."""
 
-MEMO_TOPICS_MAX = 65536
+MEMO_TOPICS_MAX = 200_000
 """How many topics a filter remembers before it forgets them all and starts again."""
 
 ONE = "*"

@@ -18,24 +18,29 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
 
 
+#: A thousand events or so: how fast is not a test.
+SHORT = ("--rounds", "1", "--scale", "0.001")
+
+
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 
 
 def test_quick_run_of_one_case_gives_a_table(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "benchmarks" / "index.md").read_text(encoding="utf-8")
     found, tables = tmp_path / "found.json", tmp_path / "tables.md"
-    options = ("--quick", "--rounds", "1", "--json", str(found), "--markdown", str(tables))
+    options = (*SHORT, "--json", str(found), "--markdown", str(tables), "--folder", str(tmp_path))
     done = run("run.py", "--only", "throughput/64B/1-1/sync-batches", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "publish_many / batches()" in done.stdout
     assert "| raw pyzmq |" in tables.read_text(encoding="utf-8")
+    assert "| events/s: publish_many / batches() / raw pyzmq |" in tables.read_text("utf-8")
     raw, ours = json.loads(found.read_text(encoding="utf-8"))["measurements"]
     assert [raw["id"], ours["id"]] == [
         "throughput/64B/1-1/raw",
@@ -48,7 +53,13 @@ def test_quick_run_of_one_case_gives_a_table(tmp_path: Path) -> None:
         assert measured["cpu_us_per_event"][0] > 0
     assert ours["ratio_to_raw"] > 0
     assert ours["events_per_frame"][0] > 1
-    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == page
+    assert (ROOT / "docs" / "benchmarks" / "index.md").read_text(encoding="utf-8") == page
+    # Everything is there already: only the tables are made anew.
+    again = run("run.py", "--only", "throughput/64B/1-1/sync-batches", "--resume", *options)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "round 1 of 1" in done.stdout
+    assert "round 1 of 1" not in again.stdout
+    assert json.loads(found.read_text(encoding="utf-8"))["measurements"] == [raw, ours]
 
 
 @pytest.mark.parametrize("way", ["raw", "sync", "async"])
@@ -95,8 +106,9 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 def test_target_is_met_at_its_bound() -> None:
-    from benchmarks.results import TARGETS
+    from benchmarks.target import TARGETS
 
+    assert len({target.text for target in TARGETS}) == len(TARGETS)
     for target in TARGETS:
         assert target.met(target.bound)
         assert target.met(target.bound + 0.1) is not target.at_most
@@ -134,40 +146,40 @@ def test_missing_events_fail_a_receiver() -> None:
 
 
 def test_results_go_between_the_markers_of_the_page() -> None:
-    from benchmarks.page import PAGE, with_results
+    from benchmarks.page import PAGE, SPARK_PAGE, TABLES_PAGE, with_results
 
-    text = PAGE.read_text(encoding="utf-8")
-    new = with_results(text, "| a table |\n")
-    assert "<!-- results -->\n\n| a table |\n\n<!-- end of results -->" in new
-    assert with_results(new, "| a table |\n") == new
+    for page in (PAGE, SPARK_PAGE, TABLES_PAGE):
+        new = with_results(page.read_text(encoding="utf-8"), "| a table |\n")
+        assert "<!-- results -->\n\n| a table |\n\n<!-- end of results -->" in new
+        assert with_results(new, "| a table |\n") == new
     with pytest.raises(ValueError, match="no <!-- results -->"):
         with_results("a page without markers", "")
 
 
 def test_quick_run_over_multicast_gives_a_table(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "benchmarks-multicast.md").read_text(encoding="utf-8")
     found, tables = tmp_path / "found.json", tmp_path / "tables.md"
-    options = ("--quick", "--rounds", "1", "--json", str(found), "--markdown", str(tables))
-    done = run("multicast.py", "--only", "throughput/1-1/batches-loss-0.01", *options)
+    options = ("--rounds", "1", "--scale", "0.2", "--json", str(found), "--markdown", str(tables))
+    case = "throughput/64B/1-1/multicast-batches-loss-0.01"
+    done = run("run.py", "--only", f"{case}*", *options, "--folder", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "publish_many / batches(), 1% lost" in tables.read_text(encoding="utf-8")
+    assert "multicast: publish_many / batches(), 1% lost" in tables.read_text(encoding="utf-8")
     measured = json.loads(found.read_text(encoding="utf-8"))["measurements"]
-    names = ("datagrams", "batches", "batches-loss-0.01")
     by_name = {entry["id"].rpartition("/")[2]: entry for entry in measured}
-    assert set(names) <= set(by_name)
-    for name in names:
+    for name in ("raw", "multicast-batches", "multicast-batches-loss-0.01"):
         assert by_name[name]["events_per_s"][0] > 0
-    (receiver,) = by_name["batches-loss-0.01"]["receivers"][0]
+    (receiver,) = by_name["multicast-batches-loss-0.01"]["receivers"][0]
     assert receiver["injected_drops"] > 0
     assert receiver["repaired"] > 0
-    assert (ROOT / "docs" / "benchmarks-multicast.md").read_text(encoding="utf-8") == page
 
 
-@pytest.mark.parametrize("way", ["datagrams", "events"])
+@pytest.mark.parametrize("way", ["datagrams", "multicast", "c-tcp"])
 def test_round_trip_over_multicast_is_timed(way: str) -> None:
-    from benchmarks.case import ROUND_TRIP
-    from benchmarks.mcast.case import Case
-    from benchmarks.mcast.trial import Effort, run_trial
+    from benchmarks.case import ROUND_TRIP, Case
+    from benchmarks.space import missing_ways
+    from benchmarks.trial import Effort, run_trial
+
+    if way in missing_ways():
+        pytest.skip(missing_ways()[way])
 
     effort = Effort(scale=0.001)
     found = run_trial(Case(ROUND_TRIP, way), effort, 0)
@@ -175,30 +187,116 @@ def test_round_trip_over_multicast_is_timed(way: str) -> None:
     assert 0 < found.percentile_us(50) <= found.percentile_us(99)
 
 
-def test_peers_that_cannot_be_measured_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rivals_that_cannot_be_measured_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from benchmarks.mcast import report, space
+    from benchmarks import report, space
+    from benchmarks.case import THROUGHPUT, Case
     from benchmarks.results import Results
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    missing = space.missing_peers()
-    assert set(missing) == {"dds", "lcm"}
-    (table,) = report.tables(Results(), missing)
-    assert table.title == "Not measured"
-    assert "cyclonedds is not installed" in table.markdown()
+    missing = space.missing_ways()
+    assert {"raw-list", "zenoh", "nng", "nats", "dds", "lcm", "iceoryx2"} <= set(missing)
+    results = Results([Case(THROUGHPUT, "dds"), Case(THROUGHPUT, "lcm")])
+    results.missing = missing
+    rates, table = report.tables(results)
+    assert "not available: cyclonedds is not installed" in rates.markdown()
+    assert table.title == "Not available"
+    assert "lcm is not installed" in table.markdown()
 
 
-def test_every_case_over_multicast_has_a_module_and_its_bases() -> None:
-    from benchmarks.mcast.case import MODULES, all_cases, chosen_cases
+def test_a_rival_that_fails_is_shown_and_does_not_fail_the_run() -> None:
+    from rich.console import Console
+
+    from benchmarks import report
+    from benchmarks.case import THROUGHPUT, Case
+    from benchmarks.command import measure
+    from benchmarks.crew import CrewFailed
+    from benchmarks.trial import Effort
+
+    def trial(case: Case, effort: Effort, number: int) -> Any:
+        if case.way == "datagrams":
+            raise CrewFailed("it broke")
+        return measured(case.way, number, 100.0)
+
+    cases = [Case(THROUGHPUT, "raw"), Case(THROUGHPUT, "datagrams")]
+    results = measure(cases, Effort(rounds=4), Console(quiet=True), trial)
+    assert len(results.of(cases[0])) == 4
+    assert len(results.failures[cases[1]]) == 2  # not a third time
+    (table,) = report.throughputs(results)
+    assert "failed: throughput/64B/1-1/datagrams in round 1: it broke" in table.markdown()
+
+
+def test_every_case_has_a_module_and_what_it_is_measured_against() -> None:
+    from benchmarks.case import all_cases, chosen_cases, headline_cases
+    from benchmarks.target import TARGETS
 
     cases = all_cases()
     assert len({case.id for case in cases}) == len(cases)
     for case in cases:
-        assert case.way in MODULES
+        assert (ROOT / "benchmarks" / "ways" / f"{case.by.module}.py").exists()
         assert case.base in cases
-        assert case.whole in cases
+        assert case.kind != "throughput" or case.whole in cases
+    headlines = headline_cases()
+    for target in TARGETS:
+        assert target.case in cases
+        assert target.base in cases
+        special = target.case.loss or target.case.sealed
+        assert special or {target.case, target.base} <= set(headlines)
     assert chosen_cases(["nonsense"]) == []
+
+
+def test_a_record_gives_back_what_was_measured(tmp_path: Path) -> None:
+    from benchmarks.record import Record
+    from benchmarks.results import Results
+    from benchmarks.trial import Effort
+
+    one = measured("raw", 2, 100.0)
+    record = Record(tmp_path / "trials.jsonl", Effort())
+    record.add(one)
+    with open(tmp_path / "trials.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"case": "throughput/64B/1-1/r')  # broken off
+    results = Results([one.case])
+    assert record.read_into(results, [one.case]) == 1
+    assert results.of(one.case) == [one]
+    other = Record(tmp_path / "trials.jsonl", Effort(scale=0.5))
+    assert other.read_into(Results([one.case]), [one.case]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["throughput", "round-trip"])
+@pytest.mark.parametrize(
+    "way", ["raw-list", "zenoh", "nng", "nats", "dds", "iceoryx2", "gso", "tcp", "c-tcp", "c-gso"]
+)
+def test_rival_sends_and_receives(way: str, kind: str) -> None:
+    from benchmarks.case import Case, all_cases
+    from benchmarks.space import missing_ways
+    from benchmarks.trial import Effort, run_trial
+
+    if way in missing_ways():
+        pytest.skip(missing_ways()[way])
+    if Case(kind, way) not in all_cases():
+        pytest.skip(f"{way} has no {kind}")
+    assert run_trial(Case(kind, way), Effort(scale=0.01), 0).events > 0
+
+
+def test_a_stalled_subscriber_leaves_nothing_unmentioned() -> None:
+    from benchmarks import memory
+
+    found = memory.measure("meshmsg-drop_oldest", 0.3)
+    assert found["accepted"] > 0
+    assert found["unmentioned"] == 0
+
+
+def test_a_log_is_measured_as_it_grows(tmp_path: Path) -> None:
+    from benchmarks import log_growth
+    from benchmarks.section import SECTIONS
+
+    found = log_growth.measure(tmp_path, (0.005, 0.01, 1e9))
+    assert [row["gb"] for row in found["sizes"]] == [0.005, 0.01]
+    (section,) = [section for section in SECTIONS if section.name == "log-growth"]
+    (table,) = section.tables(found)
+    assert "not available: the disk has" in table.markdown()
 
 
 def test_work_groups_are_measured_beside_raw_push_and_pull(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_quotes_are_up_to_date(path: Path) -> None:
     assert text == refresh.refreshed(text), "run: python docs/refresh.py"
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=name_of)
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=name_of)
 def test_page_opens_with_a_program_that_is_run(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     first = re.search(r"(<!-- .* -->)\n```", text)
@@ -120,7 +120,8 @@ def anchors(path: Path) -> set[str]:
 
 def test_every_page_is_in_the_index() -> None:
     index = page("index.md")
-    assert [p.name for p in DOCS.glob("*.md") if p.stem != "index" and p.name not in index] == []
+    names = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert [name for name in names if name != "index.md" and name not in index] == []
 
 
 @pytest.mark.parametrize(

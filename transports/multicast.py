@@ -40,8 +40,9 @@ WINDOW_PART = 4
 SOON_S = 0.04
 #: After looking in vain, it is not tried again for up to so many waits.
 NAPS_MAX = 31
-#: What the kernel says where it cannot cut bursts: not at all, or not into packets that are larger
-#: than the interface takes whole (it would have to cut those again).
+#: After more than this at once there is no looking: others need the processor, the sender first.
+QUICK_BYTES = 4096
+#: What the kernel says where it cannot cut bursts, or not into packets larger than the MTU.
 _CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EMSGSIZE)
 _SEGMENT = struct.Struct("=H")
 _INT = struct.Struct("=i")
@@ -363,8 +364,8 @@ class MulticastClient:
         self.group = group
         self.counters: Counter[str] = Counter()
         self._spin_ns = int(spin_s * 1e9)
-        self._misses = 0  # in a row
-        self._naps = 0  # waits for which it does not look first
+        self._misses = self._naps = 0  # looks in vain in a row, waits for which it does not look
+        self._last_bytes = 0  # of the newest datagram
         #: A test or a demo may lose packets here: called with each, true means dropped.
         self.fault: Fault | None = None
         self._socket = _open(group, group.port, join=True)
@@ -422,7 +423,7 @@ class MulticastClient:
         """
         if self._naps:
             self._naps -= 1
-        elif self._spin_ns:
+        elif self._spin_ns and self._last_bytes <= QUICK_BYTES:
             datagram = self._look()
             if datagram is not None:
                 return datagram
@@ -447,7 +448,7 @@ class MulticastClient:
             )
         except OSError:  # nothing there, or an earlier packet of ours was refused (ICMP)
             return None
-        packet_bytes = len(data)
+        self._last_bytes = packet_bytes = len(data)
         for level, kind, value in control:
             if kind == UDP_GRO and level == SOL_UDP:
                 packet_bytes = _INT.unpack(value)[0]

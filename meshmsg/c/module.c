@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -22,6 +22,7 @@ static PyMethodDef functions[] = {
     FUNCTION("raw_events", mm_raw_events, METH_FASTCALL),
     FUNCTION("take_next", mm_take_next, METH_FASTCALL),
     FUNCTION("make_events", mm_make_events, METH_FASTCALL),
+    FUNCTION("data_of", mm_data_of, METH_VARARGS),
     FUNCTION("seal_packets", mm_seal_packets, METH_FASTCALL),
     FUNCTION("open_packets", mm_open_packets, METH_FASTCALL),
     {0},
@@ -40,7 +41,7 @@ PyInit__speed(void)
 {
     mm_crc32c_init();
     if (PyType_Ready(&OpenFrame_Type) < 0 || mm_ready_publish() < 0 || mm_ready_coroutines() < 0
-        || mm_ready_shortcut() < 0) {
+        || mm_ready_shortcut() < 0 || mm_ready_event() < 0) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);
@@ -49,7 +50,8 @@ PyInit__speed(void)
         || PyModule_AddType(module, &Publish_Type) < 0
         || PyModule_AddType(module, &Coroutine_Type) < 0
         || PyModule_AddType(module, &AsyncPublish_Type) < 0
-        || PyModule_AddType(module, &AsyncEvents_Type) < 0) {
+        || PyModule_AddType(module, &AsyncEvents_Type) < 0
+        || PyModule_AddType(module, &Iteration_Type) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

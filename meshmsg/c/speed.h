@@ -87,6 +87,11 @@ PyObject *mm_frame_topics(PyObject *frame);
 PyObject *mm_frame_stop(PyObject *frame);
 PyObject *mm_frame_count(PyObject *frame);
 
+/* event.c */
+extern PyTypeObject Iteration_Type;
+PyObject *mm_data_of(PyObject *module, PyObject *args);
+int mm_ready_event(void);
+
 /* seal.c */
 PyObject *mm_seal_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_open_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

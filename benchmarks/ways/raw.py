@@ -19,25 +19,28 @@ from benchmarks.pace import Pace, age_ns
 from benchmarks.task import READY, Report, Task, latencies, payloads, taken
 
 QUEUE_MESSAGES = 10_000
+#: Of large messages fewer, or the queue is what is measured.
+QUEUE_BYTES = 64_000_000
 Boss = Connection
 Socket = zmq.Socket[bytes]
 
 
 @contextmanager
-def sockets(*kinds: int) -> Iterator[list[Socket]]:
+def sockets(size_bytes: int, *kinds: int) -> Iterator[list[Socket]]:
     """Sockets of these kinds, closed with the block; XPUB ones are bound to a free port."""
     context: zmq.Context[Socket] = zmq.Context()
-    made = [_socket(context, kind) for kind in kinds]
+    made = [_socket(context, kind, size_bytes) for kind in kinds]
     try:
         yield made
     finally:
         context.destroy(linger=0)
 
 
-def _socket(context: zmq.Context[Socket], kind: int) -> Socket:
+def _socket(context: zmq.Context[Socket], kind: int, size_bytes: int) -> Socket:
     socket = context.socket(kind)
-    socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
-    socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
+    queue = min(QUEUE_MESSAGES, max(10, QUEUE_BYTES // size_bytes))
+    socket.setsockopt(zmq.SNDHWM, queue)
+    socket.setsockopt(zmq.RCVHWM, queue)
     if kind == zmq.XPUB:
         socket.setsockopt(zmq.XPUB_NODROP, 1)
         socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # the same subscription again is seen again
@@ -47,21 +50,21 @@ def _socket(context: zmq.Context[Socket], kind: int) -> Socket:
     return socket
 
 
-def _address(socket: Socket) -> Any:
+def address_of(socket: Socket) -> Any:
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
-def _wait_for_subscribers(socket: Socket, count: int) -> None:
+def wait_for_subscribers(socket: Socket, count: int) -> None:
     for _ in range(count):
         socket.recv()
 
 
 def publish(task: Task, boss: Boss) -> None:
     """Send everything to everyone."""
-    with sockets(zmq.XPUB) as (out,):
-        boss.send(_address(out))
+    with sockets(task.size_bytes, zmq.XPUB) as (out,):
+        boss.send(address_of(out))
         boss.recv()
-        _wait_for_subscribers(out, task.subscribers)
+        wait_for_subscribers(out, task.subscribers)
         boss.send(READY)
         boss.recv()
         with Meter(task) as meter:
@@ -86,7 +89,7 @@ def _send_all(task: Task, out: Socket) -> None:
 
 def receive(task: Task, boss: Boss) -> None:
     """Take everything."""
-    with sockets(zmq.SUB) as (into,):
+    with sockets(task.size_bytes, zmq.SUB) as (into,):
         boss.send("")
         into.connect(boss.recv()[0])
         boss.send(READY)
@@ -111,10 +114,10 @@ def _take_times(task: Task, into: Socket) -> Report:
 
 def ping(task: Task, boss: Boss) -> None:
     """Send one message, wait for it to come back, and so on."""
-    with sockets(zmq.XPUB, zmq.SUB) as (out, into):
-        boss.send(_address(out))
+    with sockets(task.size_bytes, zmq.XPUB, zmq.SUB) as (out, into):
+        boss.send(address_of(out))
         into.connect(boss.recv()[0])
-        _wait_for_subscribers(out, 1)
+        wait_for_subscribers(out, 1)
         boss.send(READY)
         boss.recv()
         payload = payloads(task.size_bytes)[1]
@@ -132,10 +135,10 @@ def ping(task: Task, boss: Boss) -> None:
 
 def echo(task: Task, boss: Boss) -> None:
     """Send back what comes."""
-    with sockets(zmq.XPUB, zmq.SUB) as (out, into):
-        boss.send(_address(out))
+    with sockets(task.size_bytes, zmq.XPUB, zmq.SUB) as (out, into):
+        boss.send(address_of(out))
         into.connect(boss.recv()[0])
-        _wait_for_subscribers(out, 1)
+        wait_for_subscribers(out, 1)
         boss.send(READY)
         with Meter(task) as meter, meter.loop():
             for _ in range(task.count):

@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection
 
 import lcm
 
-from benchmarks.mcast.datagrams import BUFFER_BYTES, END, say_end
-from benchmarks.mcast.space import GROUP
 from benchmarks.meter import Meter
+from benchmarks.space import GROUP
 from benchmarks.task import READY, Report, Task, latencies, payloads
+from benchmarks.ways.datagrams import BUFFER_BYTES, END, say_end
 
 CHANNEL = "bench"
 ENDS = "end"
@@ -57,7 +57,7 @@ def receive(task: Task, boss: Connection) -> None:
         octets += len(payload)
         if events == 1:
             began_ns = time.monotonic_ns()
-        elif not events % 1000:
+        elif not events % 100:
             ended_ns, timed = time.monotonic_ns(), events
 
     def end(channel: str, payload: bytes) -> None:

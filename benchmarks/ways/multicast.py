@@ -1,24 +1,42 @@
-"""meshmsg through `Peer`: event by event, or in batches.  All guarantees are on."""
+"""meshmsg over multicast: event by event, or in batches.  Order, repair and books are on."""
 
 from __future__ import annotations
 
 import time
-from itertools import islice
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 
 from benchmarks.accounts import check_publisher, check_subscription, frames_of
 from benchmarks.meter import Meter
-from benchmarks.pace import Pace, age_ns
-from benchmarks.task import PONG, READY, TOPIC, Report, Task, latencies, payloads, taken
-from meshmsg import Event, Peer, Stream, Subscription
+from benchmarks.space import GROUP
+from benchmarks.task import PONG, READY, TOPIC, Report, Task, latencies, payloads
+from benchmarks.ways.sync import (
+    ANSWER_S,
+    START_S,
+    publish_all,
+    take_batches,
+    take_events,
+    take_times,
+)
+from meshmsg import Event, Multicast, Peer, Security, Stream, Subscription
+from meshmsg.testing import lose_packets
 
-START_S = 30.0
-ANSWER_S = 30.0
+SEED = 7
+MESH_KEY = "known to all who read this: 7f3a9c1e5b2d8046"
+
+
+def _security(task: Task) -> Security | None:
+    return Security(mesh_key=MESH_KEY) if task.sealed else None
+
+
+def _stream(topic: str, task: Task, port: int) -> Stream:
+    return Stream(topic, transport=Multicast(f"{GROUP}:{port}", parity=task.parity or None))
 
 
 def publish(task: Task, boss: Connection) -> None:
     """Send everything to everyone, then look at the ledger."""
-    with Peer("publisher", streams=Stream(TOPIC)) as peer:
+    stream = _stream(TOPIC, task, task.port)
+    with Peer("publisher", streams=stream, security=_security(task)) as peer:
         boss.send(peer.address)
         boss.recv()
         peer.wait_for_subscribers(TOPIC, task.subscribers, timeout=START_S)
@@ -36,27 +54,17 @@ def publish(task: Task, boss: Connection) -> None:
         boss.recv()
 
 
-def publish_all(task: Task, peer: Peer) -> None:
-    publish = peer.publish
-    if task.rate:
-        for payload in Pace(task):
-            publish(TOPIC, payload)
-        return
-    pool = payloads(task.size_bytes)
-    for _ in range(task.count // len(pool)):
-        if task.batches:
-            peer.publish_many(TOPIC, pool)
-        else:
-            for payload in pool:
-                publish(TOPIC, payload)
-
-
 def receive(task: Task, boss: Connection) -> None:
     """Take everything, and look for losses."""
     boss.send("")
-    with Peer("subscriber", connect=boss.recv()[0]) as peer, peer.subscribe(TOPIC) as events:
+    with (
+        Peer("subscriber", connect=boss.recv()[0], security=_security(task)) as peer,
+        peer.subscribe(TOPIC) as events,
+    ):
+        events.wait_for_publishers(timeout=START_S)
+        losing = lose_packets(peer, task.loss, SEED) if task.loss else nullcontext()
         boss.send(READY)
-        with Meter(task) as meter, meter.loop():
+        with Meter(task) as meter, meter.loop(), losing:
             if task.rate:
                 report = take_times(task, events)
             elif task.batches:
@@ -64,41 +72,34 @@ def receive(task: Task, boss: Connection) -> None:
             else:
                 report = take_events(task, events)
         report.problems += check_subscription(events)
+        report.notes = _notes(events)
         boss.send(meter.add_to(report))
         boss.recv()
 
 
-def take_events(task: Task, events: Subscription) -> Report:
-    stream = iter(events)
-    octets = len(next(stream).data)
-    began_ns = time.monotonic_ns()
-    for event in islice(stream, task.count - 1):
-        octets += len(event.data)
-    return taken(task.count, 1, began_ns, time.monotonic_ns(), octets, task)
-
-
-def take_batches(task: Task, events: Subscription) -> Report:
-    seen = first = octets = began_ns = 0
-    for batch in events.batches():
-        octets += sum(map(len, batch.payloads))
-        seen += len(batch)
-        if not first:
-            first, began_ns = seen, time.monotonic_ns()
-        if seen >= task.count:
-            break
-    return taken(seen, first, began_ns, time.monotonic_ns(), octets, task)
-
-
-def take_times(task: Task, events: Subscription) -> Report:
-    return latencies([age_ns(event.data) for event in islice(events, task.count)], task)
+def _notes(events: Subscription) -> dict[str, int]:
+    """What the recovery did."""
+    figures = events.stats()["sources"][0]["multicast"]
+    names = ("packets", "repaired", "computed", "duplicates", "nacks")
+    dropped = sum(line.get("kernel_drops", 0) for line in figures["lines"])
+    injected = sum(line.get("injected_drops", 0) for line in figures["lines"])
+    return {
+        **{name: figures.get(name, 0) for name in names},
+        "kernel_drops": dropped,
+        "injected_drops": injected,
+    }
 
 
 def ping(task: Task, boss: Connection) -> None:
     """Publish one event, wait for the answer, and so on."""
-    with Peer("ping", streams=Stream(TOPIC)) as peer, peer.subscribe(PONG) as answers:
+    with (
+        Peer("ping", streams=_stream(TOPIC, task, task.port), security=_security(task)) as peer,
+        peer.subscribe(PONG) as answers,
+    ):
         boss.send(peer.address)
         boss.recv()
         peer.wait_for_subscribers(TOPIC, timeout=START_S)
+        answers.wait_for_publishers(timeout=START_S)
         boss.send(READY)
         boss.recv()
         payload = payloads(task.size_bytes)[1]
@@ -120,10 +121,16 @@ def echo(task: Task, boss: Connection) -> None:
     """Publish what comes."""
     boss.send("")
     with (
-        Peer("echo", streams=Stream(PONG), connect=boss.recv()[0]) as peer,
+        Peer(
+            "echo",
+            streams=_stream(PONG, task, task.port + 2),
+            connect=boss.recv()[0],
+            security=_security(task),
+        ) as peer,
         peer.subscribe(TOPIC) as events,
     ):
         peer.wait_for_subscribers(PONG, timeout=START_S)
+        events.wait_for_publishers(timeout=START_S)
         boss.send(READY)
         with Meter(task) as meter, meter.loop():
             for _ in range(task.count):

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from benchmarks.mcast.space import GROUP, INTERFACE
 from benchmarks.meter import Meter
 from benchmarks.pace import Pace, age_ns
+from benchmarks.space import GROUP, INTERFACE
 from benchmarks.task import READY, Report, Task, latencies, payloads
 
 BUFFER_BYTES = 8 * 1024 * 1024
@@ -92,24 +92,24 @@ def receive(task: Task, boss: Connection) -> None:
 
 def _take_all(into: socket.socket) -> Report:
     recv = into.recv
-    events, octets, ended_ns = 1, len(recv(2048)), 0
+    events, octets, ended_ns = 1, len(recv(65_536)), 0
     began_ns = time.monotonic_ns()
     while True:
-        payload = recv(2048)
+        payload = recv(65_536)
         size = len(payload)
         if size == len(END):
             break
         octets += size
         events += 1
-        if not events % 1000:
+        if not events % 100:
             ended_ns = time.monotonic_ns()
-    counted = events - events % 1000
+    counted = events - events % 100
     return Report(events=events, first=1, began_ns=began_ns, ended_ns=ended_ns, timed=counted)
 
 
 def _take_times(task: Task, into: socket.socket) -> Report:
     times_ns: list[int] = []
-    while len(payload := into.recv(2048)) != len(END):
+    while len(payload := into.recv(65_536)) != len(END):
         times_ns.append(age_ns(payload))
     return latencies(times_ns, task)
 
@@ -129,7 +129,7 @@ def ping(task: Task, boss: Connection) -> None:
             for _ in range(task.count):
                 began_ns = time.perf_counter_ns()
                 out.sendto(payload, to)
-                into.recv(2048)
+                into.recv(65_536)
                 trips_ns.append(time.perf_counter_ns() - began_ns)
         boss.recv()
         boss.send(meter.add_to(latencies(trips_ns, task)))
@@ -145,6 +145,6 @@ def echo(task: Task, boss: Connection) -> None:
         boss.send(READY)
         with Meter(task) as meter, meter.loop():
             for _ in range(task.count):
-                out.sendto(into.recv(2048), to)
+                out.sendto(into.recv(65_536), to)
         boss.send(meter.add_to(Report(events=task.count)))
         boss.recv()

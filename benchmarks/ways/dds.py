@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -30,22 +31,27 @@ from cyclonedds.util import duration  # noqa: E402
 SAMPLES_MAX = 4000
 TAKE_MAX = 1000
 WAIT_S = 30.0
-#: An array of 64 octets is the one type that this binding gives back as bytes: the fastest.
-SIZE_BYTES = 64
+#: What all samples on their way take at most.
+SAMPLES_BYTES = 64_000_000
 
 
-@dataclass
-class Sample(IdlStruct):
-    """One event."""
+@cache
+def _type(size_bytes: int) -> Any:
+    """An array of octets is the one type that this binding gives back as bytes: the fastest."""
 
-    payload: array[uint8, SIZE_BYTES]  # type: ignore[valid-type]
+    @dataclass
+    class Sample(IdlStruct, typename=f"Octets{size_bytes}"):
+        payload: array[uint8, size_bytes]  # type: ignore[valid-type]
+
+    return Sample
 
 
-def _qos() -> Qos:
+def _qos(task: Task) -> Qos:
+    samples = min(SAMPLES_MAX, max(16, SAMPLES_BYTES // task.size_bytes))
     return Qos(
         Policy.Reliability.Reliable(duration(seconds=WAIT_S)),
         Policy.History.KeepAll,
-        Policy.ResourceLimits(SAMPLES_MAX, 1, SAMPLES_MAX),
+        Policy.ResourceLimits(samples, 1, samples),
     )
 
 
@@ -57,12 +63,14 @@ def _wait_for(met: Callable[[], int], count: int) -> None:
         time.sleep(0.01)
 
 
-def _writer(domain: DomainParticipant, name: str) -> Any:
-    return DataWriter(domain, Topic(domain, name, Sample), qos=_qos())
+def _writer(domain: DomainParticipant, task: Task, name: str) -> Any:
+    topic = Topic(domain, f"{name}_{task.port}", _type(task.size_bytes))
+    return DataWriter(domain, topic, qos=_qos(task))
 
 
-def _reader(domain: DomainParticipant, name: str) -> Any:
-    return DataReader(domain, Topic(domain, name, Sample), qos=_qos())
+def _reader(domain: DomainParticipant, task: Task, name: str) -> Any:
+    topic = Topic(domain, f"{name}_{task.port}", _type(task.size_bytes))
+    return DataReader(domain, topic, qos=_qos(task))
 
 
 def _readers_of(writer: Any) -> Callable[[], int]:
@@ -78,11 +86,12 @@ def publish(task: Task, boss: Connection) -> None:
     boss.send("")
     boss.recv()
     domain = DomainParticipant()
-    writer = _writer(domain, f"bench_{task.port}")
+    writer = _writer(domain, task, "bench")
     _wait_for(_readers_of(writer), task.subscribers)
     boss.send(READY)
     boss.recv()
-    pool = [Sample(payload) for payload in payloads(task.size_bytes)]
+    sample_of = _type(task.size_bytes)
+    pool = [sample_of(payload) for payload in payloads(task.size_bytes)]
     write = writer.write
     with Meter(task) as meter:
         with meter.loop():
@@ -99,7 +108,7 @@ def receive(task: Task, boss: Connection) -> None:
     boss.send("")
     boss.recv()
     domain = DomainParticipant()
-    reader = _reader(domain, f"bench_{task.port}")
+    reader = _reader(domain, task, "bench")
     _wait_for(_writers_of(reader), 1)
     boss.send(READY)
     with Meter(task) as meter, meter.loop():
@@ -127,12 +136,12 @@ def ping(task: Task, boss: Connection) -> None:
     boss.send("")
     boss.recv()
     domain = DomainParticipant()
-    writer, reader = _writer(domain, f"ping_{task.port}"), _reader(domain, f"pong_{task.port}")
+    writer, reader = _writer(domain, task, "ping"), _reader(domain, task, "pong")
     _wait_for(_readers_of(writer), 1)
     _wait_for(_writers_of(reader), 1)
     boss.send(READY)
     boss.recv()
-    sample = Sample(payloads(task.size_bytes)[1])
+    sample = _type(task.size_bytes)(payloads(task.size_bytes)[1])
     trips_ns = []
     answers = reader.take_iter(timeout=duration(seconds=WAIT_S))
     with Meter(task) as meter, meter.loop():
@@ -151,7 +160,7 @@ def echo(task: Task, boss: Connection) -> None:
     boss.send("")
     boss.recv()
     domain = DomainParticipant()
-    writer, reader = _writer(domain, f"pong_{task.port}"), _reader(domain, f"ping_{task.port}")
+    writer, reader = _writer(domain, task, "pong"), _reader(domain, task, "ping")
     _wait_for(_readers_of(writer), 1)
     _wait_for(_writers_of(reader), 1)
     boss.send(READY)

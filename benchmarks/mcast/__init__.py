@@ -1,1 +1,0 @@
-"""The benchmark of the multicast transport: see `command`."""
