@@ -193,6 +193,7 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         began = time.monotonic()
+        self.table.finish()
         end = read_offset(self._checkpoint, batch)
         if end is None:
             raise LogError(self._checkpoint, f"offsets/{batch} is not there")
@@ -210,7 +211,11 @@ class BatchWriter:
         if overlaps(start, done):
             rows = rows.where(_wanted(ranges))
         folder = self.table.stage()
-        figures = self._stage(rows, folder, ranges)
+        try:
+            figures = self._stage(rows, folder, ranges)
+        except Exception:
+            self.table.discard(folder)
+            raise
         staged = time.monotonic()
         commit = self.table.commit(
             batch,
