@@ -64,6 +64,33 @@ def newest_batch(checkpoint: str, folder: str) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
+def torn_file(checkpoint: str) -> str:
+    """The file of a checkpoint that a crash of the machine left empty or cut off, if there is one.
+
+    Spark does not wait for the disk, and never gets over such a file.
+    """
+    names = ["metadata"]
+    for folder in ("offsets", "commits"):
+        batch = newest_batch(checkpoint, folder)
+        names += [] if batch is None else [f"{folder}/{batch}"]
+    for name in names:
+        try:
+            with open(f"{checkpoint}/{name}", encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            continue
+        if not lines or (lines[0].startswith("v") and len(lines) < 2) or _is_cut(lines[-1]):
+            return name
+    return ""
+
+
+def _is_cut(line: str) -> bool:
+    try:
+        return line != "-" and not isinstance(json.loads(line), dict)
+    except ValueError:
+        return True
+
+
 def new_ranges(done: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
     """What lies between the table and an offset; an epoch with a later one in `done` is over."""
     known = by_stream(done)
@@ -111,7 +138,7 @@ def _function(name: str) -> Shape:
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a user's module may do when it is imported
         problem = f"{name!r}: {error}. It is looked for as Python does: set PYTHONPATH, or install"
         raise ConfigError("transform", f"{problem} the package") from None
     if not callable(found):
@@ -148,6 +175,11 @@ def plan_shape(spark: SparkSession, output: Output, schema: Any) -> Any:
         return partitioned(shaped, output).schema
     except PySparkException as error:
         raise ConfigError(what, " ".join(str(error).split())[:500]) from None
+    except ConfigError:
+        raise
+    except Exception as error:  # a user's function, tried without a row
+        log.exception("%s", output.transform)
+        raise ConfigError(what, f"{output.transform or output.sql}: {error!r}") from None
 
 
 # --- a batch -------------------------------------------------------------------------------------

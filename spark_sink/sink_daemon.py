@@ -90,6 +90,7 @@ class SinkDaemon:
         self._source = LogSource(config.log)
         self._in = (time.monotonic(), 0)
         self._stopping = False
+        self._folders: dict[str, str] = {}  #: of logs that somebody else writes, by stream
 
     # --- life ---
 
@@ -142,6 +143,8 @@ class SinkDaemon:
         now = time.monotonic()
         if now - self._cursors_at > CURSORS_S:
             self._cursors_at = now
+            if self.config.source is not None:
+                self._hold_all()  # a recorder does it itself for streams that are new
             self._move_cursors()
         driver = self._driver
         if driver is None:
@@ -256,15 +259,23 @@ class SinkDaemon:
 
     def _hold_all(self) -> None:
         """Nothing goes before it is known to be in every table."""
-        ours = {output.cursor for output in self.config.outputs}
+        ours = {self.config.cursor(output) for output in self.config.outputs}
         for folder in find_logs(self.config.log):
+            if folder.path in self._folders.values():
+                continue
             about = folder.about()
             if about is None:
                 continue
+            self._folders[about.stream] = folder.path
             cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}")
-            for name in ours:
-                if cursors.get(name, about.stream) is None:
-                    cursors.set(Cursor(name, about.stream, 0, 0, hold=True))
+            try:
+                for name in ours:
+                    if cursors.get(name, about.stream) is None:
+                        cursors.set(Cursor(name, about.stream, 0, 0, hold=True))
+            except OSError as error:
+                if self.config.source is None:
+                    raise
+                self._note(f"{about.stream} is not held for us, it may expire unread: {error}")
             if self.config.source is None:
                 for cursor in cursors.all():
                     if cursor.name.startswith("sink-") and cursor.name not in ours:
@@ -275,7 +286,7 @@ class SinkDaemon:
         """Let the log drop what is in the tables."""
         with self._lock:
             places = {
-                output.cursor: at.by_stream(self._states[output.name].positions)
+                self.config.cursor(output): at.by_stream(self._states[output.name].positions)
                 for output in self.config.outputs
                 if self._states[output.name].known
             }
@@ -294,10 +305,10 @@ class SinkDaemon:
             if not recorded.writer.holds.move(name, epoch, seq):
                 recorded.writer.hold(name, epoch, seq)
             return
-        folder = LogFolder.of(self.config.log, stream)
-        if not os.path.isdir(folder.path):
+        folder = self._folders.get(stream) or LogFolder.of(self.config.log, stream).path
+        if not os.path.isdir(folder):
             return
-        cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}")
+        cursors = Cursors(f"{folder}/{CURSORS_FOLDER}")
         known = cursors.get(name, stream)
         if known is None or (known.epoch, known.seq) != (epoch, seq):
             cursors.set(Cursor(name, stream, epoch, seq, hold=True, time_ns=time.time_ns()))

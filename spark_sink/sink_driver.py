@@ -21,9 +21,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.errors import AnalysisException
 
 from meshmsg import ConfigError, LogError, MeshError
 from meshmsg.recovery.log_files import REAL, replace_small
+from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
 from meshmsg.spark_sink.session import session
@@ -34,6 +36,7 @@ from meshmsg.spark_sink.sink_batch import (
     newest_batch,
     plan_shape,
     read_offset,
+    torn_file,
 )
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
 from meshmsg.spark_sink.sink_tables import Table, open_table
@@ -106,6 +109,7 @@ class Job:
         self.done = False
         self._driver = driver
         self._told = -1
+        self._target: Positions = {}  #: where the log ended when the query was started
 
     def open(self) -> None:
         """Plan it and take the table; raises `ConfigError`, `LogError`."""
@@ -134,6 +138,8 @@ class Job:
     def start(self) -> None:
         """Start the query where the table ends."""
         begin = self._reconcile()
+        survey = LogSource(self._driver.config.log).survey()
+        self._target = at.available(self.table.positions, survey)
         self.writer = BatchWriter(
             self.output, self.table, self.checkpoint, begin, self._driver.report
         )
@@ -161,13 +167,19 @@ class Job:
                 f"sink a --state of its own, or remove that folder to go on from what the table has"
             )
             raise ConfigError("state", problem)
+        torn = torn_file(checkpoint)
         batch = newest_batch(checkpoint, "commits")
-        reached = read_offset(checkpoint, batch) if batch is not None else None
+        reached = read_offset(checkpoint, batch) if batch is not None and not torn else None
+        why = ""
         if known is not None and known.get("id") != owner["id"]:
-            self._set_aside("it is of a table that is gone")
+            why = "it is of a table that is gone"
+        elif torn:
+            why = f"{torn} is empty or cut off"
         elif reached is not None and is_behind(table.positions, reached):
-            self._set_aside("the table lacks events that it counts as written")
-        if known != owner:
+            why = "the table lacks events that it counts as written"
+        if why:
+            self._set_aside(why)
+        if why or known != owner:
             os.makedirs(checkpoint, exist_ok=True)
             replace_small(REAL, checkpoint, OWNER, msgspec.json.encode(owner))
         return self._there(table.positions)
@@ -197,12 +209,15 @@ class Job:
             return
         error = query.exception()
         if error is None:
+            self._check_end()
             self.done = True
             return
         writer = self.writer
         assert writer is not None
         if isinstance(writer.failure, ConfigError | LogError):
             raise writer.failure
+        if isinstance(writer.failure, AnalysisException):  # it would not be another one next time
+            raise ConfigError("sink", " ".join(str(writer.failure).split())[:500])
         text = str(error)
         ours = _OURS.search(text)
         if ours is not None:
@@ -215,6 +230,15 @@ class Job:
             raise Again(short)
         time.sleep(RESTART_S * self.failures)
         self.start()
+
+    def _check_end(self) -> None:
+        """Spark ends a query without a word when it is shut down from elsewhere: by its master."""
+        if self._driver.stopping:
+            return
+        if not self._driver.config.once:
+            raise Again("the query ended, and nobody said so: is Spark being shut down?")
+        if is_behind(self.table.positions, self._target):
+            raise Again("the query ended before all was written: is Spark being shut down?")
 
     def _progress(self, query: StreamingQuery) -> None:
         """Tell how long the last batch took as a whole, planning and Spark's own books included."""
@@ -279,6 +303,11 @@ class Driver:
                     job.look()
         finally:
             self._end()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to."""
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """End when the batches that are being written are."""
@@ -364,7 +393,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     report = Reports()
-    config = msgspec.json.decode(sys.stdin.readline(), type=SinkConfig)
+    try:
+        config = msgspec.json.decode(sys.stdin.readline(), type=SinkConfig)
+    except msgspec.ValidationError as error:
+        report({"kind": "error", "text": str(error), "usage": True})
+        return USAGE
     driver = Driver(config, report)
     threading.Thread(target=_listen, args=(driver,), daemon=True).start()
     try:

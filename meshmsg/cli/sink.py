@@ -243,6 +243,8 @@ def _configured(
     if config is not None:
         from_file, outputs, peer = settings.load_sink(config)
     new_sink = {key: value for key, value in given_sink.items() if value not in (None, False)}
+    if "spark" in new_sink and isinstance(from_file.get("spark"), dict):
+        new_sink["spark"] = {**from_file["spark"], **new_sink["spark"]}
     new_out = {key: value for key, value in given_out.items() if value is not None}
     if new_out and len(outputs) > 1:
         name = next(iter(new_out)).replace("_", "-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -12,7 +13,7 @@ from meshmsg import ConfigError
 from meshmsg.cli import app
 from meshmsg.spark_sink.positions import Range
 from meshmsg.spark_sink.sink_batch import is_behind, new_ranges, overlaps, read_offset
-from meshmsg.spark_sink.sink_config import Output, load_sink, make_sink, metrics_address
+from meshmsg.spark_sink.sink_config import Output, SinkConfig, load_sink, make_sink, metrics_address
 
 TOML = """
 [peer]
@@ -64,6 +65,11 @@ def test_toml_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"payload": "variant", "format": "delta"}, "payload: variant is not written into delta"),
         ({"partition_by": ("a", "a")}, "partition_by: a column stands twice"),
         ({"name": "a/b"}, "name: 'a/b' cannot name"),
+        ({"name": 7}, "name: 7 is not text"),
+        ({"sql": 7}, "sql: 7 is not text"),
+        ({"transform": ["a:b"]}, "transform: .* is not text"),
+        ({"payload": {"a": "BIGINT"}}, "payload: .* is not text"),
+        ({"catalog": {"port": 1}}, "catalog: .* is not a table of texts"),
     ],
 )
 def test_wrong_output_is_named(fields: dict[str, Any], said: str) -> None:
@@ -80,6 +86,10 @@ def test_wrong_output_is_named(fields: dict[str, Any], said: str) -> None:
         ({"spark": {"driver.memory": "2g"}}, "spark: 'driver.memory' is not a setting"),
         ({"metrics": "http"}, "metrics: 'http' is not a port"),
         ({"master": ""}, "master"),
+        ({"spark": "local"}, "spark: 'local' is not a table of texts"),
+        ({"spark": {"spark.cores.max": 2}}, "spark: .* is not a table of texts"),
+        ({"fail_on_loss": "yes"}, "fail_on_loss: 'yes' is not true or false"),
+        ({"retention": 7}, "retention: 7 is not text"),
     ],
 )
 def test_wrong_setting_is_named(fields: dict[str, Any], said: str) -> None:
@@ -109,6 +119,20 @@ def test_wrong_toml_is_named(tmp_path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_sink(path)
+
+
+def test_settings_reach_the_driver_as_they_are() -> None:
+    """Numbers that a TOML file may have, too: a driver that refuses is only started again."""
+    sink = {"metrics": 9400, "trigger": 2, "segment_bytes": 1 << 20, "fail_on_loss": True}
+    made = make_sink(sink, [{"out": Path("lake/quotes"), "topics": ["a.**"], "sql": "SELECT 1"}])
+    assert made.metrics == "9400"
+    assert msgspec.json.decode(msgspec.json.encode(made), type=SinkConfig) == made
+
+
+def test_two_sinks_on_one_log_hold_it_each_for_itself() -> None:
+    one, other = (make_sink({"source": "log"}, [{"out": f"{x}/quotes"}]) for x in "ab")
+    assert one.cursor(one.outputs[0]) != other.cursor(other.outputs[0])
+    assert one.cursor(one.outputs[0]).startswith("sink-quotes-")
 
 
 def test_metrics_listen_on_loopback_unless_told() -> None:
