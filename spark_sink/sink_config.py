@@ -129,13 +129,13 @@ class SinkConfig:
     """When recorded events are on the disk."""
     segment_bytes: int | str = "64MiB"
     """The size of the log's files."""
-    metrics: str | None = None
+    metrics: str | int | None = None
     """Where Prometheus asks: `127.0.0.1:9400`, or the port."""
 
     def __post_init__(self) -> None:
         if not self.outputs:
             raise ConfigError("out", "say where the table is to be: --out ./lake/quotes")
-        if type(self.metrics) is int:
+        if self.metrics is not None:
             set_field(self, "metrics", str(self.metrics))
         _check_types(self)
         outputs = tuple(self.outputs)
@@ -160,7 +160,7 @@ class SinkConfig:
             set_field(self, "retention", None)
         self.record()
         if self.metrics is not None:
-            metrics_address(self.metrics)
+            metrics_address(str(self.metrics))
 
     @property
     def log(self) -> str:

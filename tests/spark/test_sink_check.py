@@ -136,3 +136,19 @@ def test_commit_that_is_not_finished_is_told(
     found = check_output(made, str(tmp_path / "log"))
     assert (found["good"], found["missing"]) == (False, 100)
     assert any("start the sink" in text for text in found["problems"])
+
+
+@pytest.mark.parametrize(("topic", "folder"), [("a+b", "a+b"), ("grün", "grün"), ("a:b", "a%3Ab")])
+def test_delta_finds_files_in_folders_of_any_name(tmp_path: Path, topic: str, folder: str) -> None:
+    made = output(tmp_path, format="delta", partition_by=("topic",))
+    table = open_table(made)
+    table.open(SCHEMA)
+    staged = Path(table.stage())
+    inside = staged / "out" / f"topic={folder}"  # as Spark writes it
+    inside.mkdir(parents=True)
+    pq.write_table(rows(0, 50).drop_columns("topic"), inside / "a.parquet")
+    table.commit(0, [Range(STREAM, EPOCH, 0, 50)], str(staged), rows=50)
+    table.close()
+    found = deltalake.DeltaTable(made.out).to_pyarrow_table()
+    assert set(found["topic"].to_pylist()) == {topic}
+    assert found.num_rows == 50
