@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from meshmsg import ConfigError
 from meshmsg.cli import app
+from meshmsg.cli.sink import _configured
 from meshmsg.spark_sink.positions import Range
 from meshmsg.spark_sink.sink_batch import is_behind, new_ranges, overlaps, read_offset
 from meshmsg.spark_sink.sink_config import Output, SinkConfig, load_sink, make_sink, metrics_address
@@ -144,7 +145,7 @@ def test_metrics_listen_on_loopback_unless_told() -> None:
     ("words", "said"),
     [
         (["--topics", "a.**"], "--out: say where the table is to be"),
-        (["--out", "x"], "--connect: say where the publishers are"),
+        (["--out", "x", "--discovery", "none"], "--connect: say where the other peers are"),
         (["--out", "x", "--format", "csv"], "--format: 'csv' is not one of"),
         (["--out", "x", "--spark", "a"], "--spark: 'a' is not KEY=VALUE"),
         (["--out", "x", "--check"], "--out|not a table that meshmsg sink wrote"),
@@ -205,3 +206,14 @@ def test_offset_of_another_kind_of_query_is_refused(tmp_path: Path) -> None:
     (offsets / "3").write_text('v1\n{}\n{"topic": {"0": 12}}')
     with pytest.raises(ConfigError, match="not a position"):
         read_offset(str(tmp_path), 3)
+
+
+def test_settings_of_spark_on_the_command_line_join_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "sink.toml"
+    path.write_text(TOML.split("[[output]]", 2)[0] + f"[[output]]\nout = '{tmp_path}/lake'\n")
+    given = {"spark": {"spark.cores.max": "2"}}
+    made, peer = _configured(path, given, {"topics": ("a.**",)})
+    assert made.spark == {"spark.driver.memory": "2g", "spark.cores.max": "2"}
+    assert made.outputs[0].topics == ("a.**",)
+    assert peer is not None
+    assert peer.name == "lake"
