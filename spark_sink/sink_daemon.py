@@ -30,6 +30,7 @@ from meshmsg.spark_sink.java import ensure_java
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.sink_config import SinkConfig
 from meshmsg.spark_sink.sink_driver import AGAIN, GOOD
+from meshmsg.spark_sink.sink_journal import read_positions
 
 log = logging.getLogger("meshmsg.spark_sink")
 
@@ -90,6 +91,7 @@ class SinkDaemon:
         self._source = LogSource(config.log)
         self._in = (time.monotonic(), 0)
         self._stopping = False
+        self._recorded = 0  #: when it was closed
         self._folders: dict[str, str] = {}  #: of logs that somebody else writes, by stream
 
     # --- life ---
@@ -103,6 +105,7 @@ class SinkDaemon:
         except OSError as error:
             raise ConfigError("state", f"{error.filename}: {error.strerror}") from None
         self._hold_all()
+        self._look_up()
         if config.source is None and self._peer_config is not None:
             settings = config_arguments(self._peer_config)
             peer = Peer(**{**settings, "data_dir": config.log, "record": config.record()})
@@ -204,6 +207,7 @@ class SinkDaemon:
                 self._reap(driver)
                 self._move_cursors()
         finally:
+            self._recorded = self.recorded()
             peer, self.peer = self.peer, None
             if peer is not None:
                 peer.close()
@@ -315,10 +319,16 @@ class SinkDaemon:
 
     # --- figures ---
 
+    def _look_up(self) -> None:
+        """What the tables have already, for the figures: Spark needs a while to say it."""
+        for output in self.config.outputs:
+            with contextlib.suppress(OSError):  # the driver will say what is wrong with it
+                self._states[output.name].positions = read_positions(output.out)
+
     def recorded(self) -> int:
         """Events recorded since the start."""
         if self.peer is None:
-            return 0
+            return self._recorded
         return sum(row["events"] for row in self.peer.stats()["recorder"]["streams"])
 
     def connected(self) -> bool:

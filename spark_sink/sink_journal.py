@@ -271,6 +271,22 @@ def read_about(table: str) -> dict[str, Any] | None:
     return found
 
 
+def read_positions(table: str) -> Positions:
+    """What is in a table, by anyone and without its lock; raises `LogError`."""
+    folder = f"{table}/{FOLDER}"
+    for name in reversed(journal_files(folder)):
+        reader, lines = Journal(table), 0
+        for fields, _ in read_lines(f"{folder}/{name}"):
+            lines += 1
+            if "base" in fields:
+                reader.positions = dict(fields["base"])
+            else:
+                reader._apply(decode_commit(fields))
+        if lines:
+            return reader.positions
+    return {}
+
+
 def read_commits(table: str) -> Iterator[Commit]:
     """All commits of a table, oldest first, by anyone; raises `LogError`."""
     folder = f"{table}/{FOLDER}"

@@ -312,6 +312,7 @@ def _run(
         if made.once and _settle(daemon, stop, idle_s):
             daemon.drive()
         _watch(daemon, show, stop, every_s, quiet)
+        daemon.close()  # the batch that it finishes now counts as well
         show(daemon.figures())
         lost = sum(row["lost"] for row in daemon.figures()["outputs"])
     return BAD if lost else GOOD
