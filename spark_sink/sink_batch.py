@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import ConfigError, LogError
-from meshmsg.spark_sink.positions import Positions, Range, by_stream, check_offset
+from meshmsg.spark_sink.positions import Positions, Range, by_stream
+from meshmsg.spark_sink.sink_checkpoint import read_offset
 from meshmsg.spark_sink.sink_config import DERIVED, Output
 from meshmsg.spark_sink.sink_tables import Table, write_losses
 
@@ -37,58 +36,6 @@ class Stopped(Exception):
 
 
 # --- positions -----------------------------------------------------------------------------------
-
-
-def read_offset(checkpoint: str, batch: int) -> Positions | None:
-    """The positions at which Spark planned a batch to end; `None` if it is not there."""
-    try:
-        with open(f"{checkpoint}/offsets/{batch}", encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except FileNotFoundError:
-        return None
-    if len(lines) != 3 or lines[0] not in ("v1", "v2"):
-        problem = f"offsets/{batch} is not of a query with one source, which a sink has"
-        raise ConfigError("state", f"{checkpoint}: {problem}: name another --state")
-    if lines[2] == "-":
-        return {}
-    found = json.loads(lines[2])
-    return check_offset(found)
-
-
-def newest_batch(checkpoint: str, folder: str) -> int | None:
-    """The highest number in `offsets` or `commits` of a checkpoint."""
-    try:
-        names = os.listdir(f"{checkpoint}/{folder}")
-    except FileNotFoundError:
-        return None
-    return max((int(name) for name in names if name.isdigit()), default=None)
-
-
-def torn_file(checkpoint: str) -> str:
-    """The file of a checkpoint that a crash of the machine left empty or cut off, if there is one.
-
-    Spark does not wait for the disk, and never gets over such a file.
-    """
-    names = ["metadata"]
-    for folder in ("offsets", "commits"):
-        batch = newest_batch(checkpoint, folder)
-        names += [] if batch is None else [f"{folder}/{batch}"]
-    for name in names:
-        try:
-            with open(f"{checkpoint}/{name}", encoding="utf-8", errors="replace") as file:
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            continue
-        if not lines or (lines[0].startswith("v") and len(lines) < 2) or _is_cut(lines[-1]):
-            return name
-    return ""
-
-
-def _is_cut(line: str) -> bool:
-    try:
-        return line != "-" and not isinstance(json.loads(line), dict)
-    except ValueError:
-        return True
 
 
 def new_ranges(done: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:

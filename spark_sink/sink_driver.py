@@ -10,6 +10,7 @@ and this process ends too, with its Java: nothing is left behind that could writ
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -24,20 +25,12 @@ import msgspec
 from pyspark.errors import AnalysisException
 
 from meshmsg import ConfigError, LogError, MeshError
-from meshmsg.recovery.log_files import REAL, replace_small
 from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
 from meshmsg.spark_sink.session import session
-from meshmsg.spark_sink.sink_batch import (
-    BatchWriter,
-    Report,
-    is_behind,
-    newest_batch,
-    plan_shape,
-    read_offset,
-    torn_file,
-)
+from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind, plan_shape
+from meshmsg.spark_sink.sink_checkpoint import reconcile
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
 from meshmsg.spark_sink.sink_tables import Table, open_table
 
@@ -53,7 +46,8 @@ POLL_S = 0.1
 RESTARTS_MAX = 8
 RESTART_S = 0.5
 JAVA_END_S = 15.0
-OWNER = "meshmsg.json"
+#: The next query waits at most so long for the source of the one before.
+SOURCE_S = 60.0
 
 #: Exit statuses that tell the daemon what to do next.
 GOOD, FAILED, USAGE, AGAIN = 0, 1, 2, 75
@@ -155,40 +149,25 @@ class Job:
             .trigger(**trigger)
             .start()
         )
+        self._await_source(self.query)
+
+    def _await_source(self, query: StreamingQuery) -> None:
+        """One at a time: each starts a Python, and Spark gives all of them the same ten seconds."""
+        deadline = time.monotonic() + SOURCE_S
+        while time.monotonic() < deadline and not self._driver.stopping:
+            if not query.isActive or not query.status["message"].startswith("Initializing"):
+                return
+            time.sleep(POLL_S)
 
     def _reconcile(self) -> Positions:
         """See that the checkpoint is this table's, and not ahead of it; returns where to begin."""
-        table, checkpoint = self.table, self.checkpoint
+        table = self.table
         owner = {"version": 1, "out": self.output.out, "id": table.journal.about["id"]}
-        known = _owner(checkpoint)
-        if known is not None and known.get("out") != self.output.out:
-            problem = (
-                f"{checkpoint} is the checkpoint of the sink into {known.get('out')}: give each "
-                f"sink a --state of its own, or remove that folder to go on from what the table has"
-            )
-            raise ConfigError("state", problem)
-        torn = torn_file(checkpoint)
-        batch = newest_batch(checkpoint, "commits")
-        reached = read_offset(checkpoint, batch) if batch is not None and not torn else None
-        why = ""
-        if known is not None and known.get("id") != owner["id"]:
-            why = "it is of a table that is gone"
-        elif torn:
-            why = f"{torn} is empty or cut off"
-        elif reached is not None and is_behind(table.positions, reached):
-            why = "the table lacks events that it counts as written"
-        if why:
-            self._set_aside(why)
-        if why or known != owner:
-            os.makedirs(checkpoint, exist_ok=True)
-            replace_small(REAL, checkpoint, OWNER, msgspec.json.encode(owner))
+        is_ahead = functools.partial(is_behind, table.positions)
+        text = reconcile(self.checkpoint, owner, is_ahead)
+        if text:
+            self._driver.report({"kind": "note", "output": self.output.name, "text": text})
         return self._there(table.positions)
-
-    def _set_aside(self, why: str) -> None:
-        aside = f"{self.checkpoint}.aside-{time.time_ns()}"
-        os.rename(self.checkpoint, aside)
-        text = f"the checkpoint is set aside as {aside}: {why}; reading goes on where the table is"
-        self._driver.report({"kind": "note", "output": self.output.name, "text": text})
 
     def _there(self, positions: Positions) -> Positions:
         """Without streams that are not in the log now: the source would refuse them."""
@@ -330,20 +309,6 @@ def _retrying(master: str) -> str:
     if found:
         return f"local[{found[1]},4]"
     return "local[1,4]" if master == "local" else master
-
-
-def _owner(checkpoint: str) -> dict[str, Any] | None:
-    """Whose checkpoint it is; `None` if it is new."""
-    try:
-        with open(f"{checkpoint}/{OWNER}", "rb") as file:
-            return msgspec.json.decode(file.read(), type=dict[str, Any])
-    except FileNotFoundError:
-        if newest_batch(checkpoint, "offsets") is not None:
-            problem = f"{checkpoint} is the checkpoint of a query that is no sink: name another"
-            raise ConfigError("state", f"{problem} --state") from None
-        return None
-    except msgspec.DecodeError:
-        return None
 
 
 def java_pid(spark: SparkSession) -> int:

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from meshmsg.spark_sink import sink_journal, sink_tables
-from meshmsg.spark_sink.sink_batch import torn_file
 from meshmsg.spark_sink.sink_check import check_output
+from meshmsg.spark_sink.sink_checkpoint import torn_file
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
 from meshmsg.spark_sink.sink_driver import Again, Job
 from meshmsg.spark_sink.sink_tables import Table, open_table
