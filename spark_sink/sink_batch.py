@@ -119,7 +119,12 @@ def plan_shape(spark: SparkSession, output: Output, schema: Any) -> Any:
         shaped = make_shape(output)(empty)
         if not hasattr(shaped, "sparkSession"):
             raise ConfigError(what, f"gave {type(shaped).__name__}, not a DataFrame")
-        return partitioned(shaped, output).schema
+        planned = partitioned(shaped, output).schema
+        names = [name.lower() for name in planned.names]
+        twice = [name for name in planned.names if names.count(name.lower()) > 1]
+        if twice:
+            raise ConfigError(what, f"gives column {twice[0]!r} twice: name one of them otherwise")
+        return planned
     except PySparkException as error:
         raise ConfigError(what, " ".join(str(error).split())[:500]) from None
     except ConfigError:

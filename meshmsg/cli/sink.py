@@ -313,8 +313,9 @@ def _run(
             daemon.drive()
         _watch(daemon, show, stop, every_s, quiet)
         daemon.close()  # the batch that it finishes now counts as well
-        show(daemon.figures())
-        lost = sum(row["lost"] for row in daemon.figures()["outputs"])
+        figures = {**daemon.figures(), "ended": True}
+        show(figures)
+        lost = sum(row["lost"] for row in figures["outputs"])
     return BAD if lost else GOOD
 
 
