@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import ConfigError, LogError
-from meshmsg.spark_sink.positions import Positions, Range, by_stream, check_offset
+from meshmsg.spark_sink.positions import Positions, Range, by_stream
+from meshmsg.spark_sink.sink_checkpoint import read_offset
 from meshmsg.spark_sink.sink_config import DERIVED, Output
 from meshmsg.spark_sink.sink_tables import Table, write_losses
 
@@ -37,31 +36,6 @@ class Stopped(Exception):
 
 
 # --- positions -----------------------------------------------------------------------------------
-
-
-def read_offset(checkpoint: str, batch: int) -> Positions | None:
-    """The positions at which Spark planned a batch to end; `None` if it is not there."""
-    try:
-        with open(f"{checkpoint}/offsets/{batch}", encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except FileNotFoundError:
-        return None
-    if len(lines) != 3 or lines[0] not in ("v1", "v2"):
-        problem = f"offsets/{batch} is not of a query with one source, which a sink has"
-        raise ConfigError("state", f"{checkpoint}: {problem}: name another --state")
-    if lines[2] == "-":
-        return {}
-    found = json.loads(lines[2])
-    return check_offset(found)
-
-
-def newest_batch(checkpoint: str, folder: str) -> int | None:
-    """The highest number in `offsets` or `commits` of a checkpoint."""
-    try:
-        names = os.listdir(f"{checkpoint}/{folder}")
-    except FileNotFoundError:
-        return None
-    return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def new_ranges(done: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
@@ -111,7 +85,7 @@ def _function(name: str) -> Shape:
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a user's module may do when it is imported
         problem = f"{name!r}: {error}. It is looked for as Python does: set PYTHONPATH, or install"
         raise ConfigError("transform", f"{problem} the package") from None
     if not callable(found):
@@ -145,9 +119,19 @@ def plan_shape(spark: SparkSession, output: Output, schema: Any) -> Any:
         shaped = make_shape(output)(empty)
         if not hasattr(shaped, "sparkSession"):
             raise ConfigError(what, f"gave {type(shaped).__name__}, not a DataFrame")
-        return partitioned(shaped, output).schema
+        planned = partitioned(shaped, output).schema
+        names = [name.lower() for name in planned.names]
+        twice = [name for name in planned.names if names.count(name.lower()) > 1]
+        if twice:
+            raise ConfigError(what, f"gives column {twice[0]!r} twice: name one of them otherwise")
+        return planned
     except PySparkException as error:
         raise ConfigError(what, " ".join(str(error).split())[:500]) from None
+    except ConfigError:
+        raise
+    except Exception as error:  # a user's function, tried without a row
+        log.exception("%s", output.transform)
+        raise ConfigError(what, f"{output.transform or output.sql}: {error!r}") from None
 
 
 # --- a batch -------------------------------------------------------------------------------------
@@ -193,6 +177,7 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         began = time.monotonic()
+        self.table.finish()
         end = read_offset(self._checkpoint, batch)
         if end is None:
             raise LogError(self._checkpoint, f"offsets/{batch} is not there")
@@ -210,7 +195,11 @@ class BatchWriter:
         if overlaps(start, done):
             rows = rows.where(_wanted(ranges))
         folder = self.table.stage()
-        figures = self._stage(rows, folder, ranges)
+        try:
+            figures = self._stage(rows, folder, ranges)
+        except Exception:
+            self.table.discard(folder)
+            raise
         staged = time.monotonic()
         commit = self.table.commit(
             batch,

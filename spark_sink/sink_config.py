@@ -11,6 +11,7 @@ import dataclasses
 import os
 import re
 import tomllib
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ class Output:
     """With `iceberg`: the catalog's properties; one in a file beside the table if not given."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         out = check_folder("out", self.out)
         set_field(self, "out", out)
         set_field(self, "name", self.name or os.path.basename(out))
@@ -95,11 +97,6 @@ class Output:
         return self.sql is not None or self.transform is not None
 
     @property
-    def cursor(self) -> str:
-        """The cursor that holds retention."""
-        return f"sink-{self.name}"
-
-    @property
     def staging(self) -> str:
         """Where files are made before they are part of the table."""
         parent, name = os.path.split(self.out)
@@ -132,12 +129,15 @@ class SinkConfig:
     """When recorded events are on the disk."""
     segment_bytes: int | str = "64MiB"
     """The size of the log's files."""
-    metrics: str | None = None
+    metrics: str | int | None = None
     """Where Prometheus asks: `127.0.0.1:9400`, or the port."""
 
     def __post_init__(self) -> None:
         if not self.outputs:
             raise ConfigError("out", "say where the table is to be: --out ./lake/quotes")
+        if self.metrics is not None:
+            set_field(self, "metrics", str(self.metrics))
+        _check_types(self)
         outputs = tuple(self.outputs)
         set_field(self, "outputs", outputs)
         folders = [o for one in outputs for o in (one.out, one.losses, one.quarantine)]
@@ -152,15 +152,15 @@ class SinkConfig:
         set_field(self, "trigger", parse_time("trigger", self.trigger))
         if not isinstance(self.master, str) or not self.master:
             raise ConfigError("master", "write 'local[*]' or 'spark://host:7077'")
-        for key, value in self.spark.items():
-            if not key.startswith("spark.") or not isinstance(value, str):
+        for key in self.spark:
+            if not key.startswith("spark."):
                 problem = f"{key!r} is not a setting of Spark: write 'spark.driver.memory' = '4g'"
                 raise ConfigError("spark", problem)
         if self.retention == "all":
             set_field(self, "retention", None)
         self.record()
         if self.metrics is not None:
-            metrics_address(self.metrics)
+            metrics_address(str(self.metrics))
 
     @property
     def log(self) -> str:
@@ -179,12 +179,42 @@ class SinkConfig:
             fsync=self.fsync,
             retention=self.retention,
             segment_bytes=self.segment_bytes,
-            hold=tuple(one.cursor for one in self.outputs),
+            hold=tuple(self.cursor(one) for one in self.outputs),
         )
+
+    def cursor(self, output: Output) -> str:
+        """The cursor that holds retention.
+
+        In a log of somebody else it says which table it is for: there may be other sinks on it.
+        """
+        if self.source is None:
+            return f"sink-{output.name}"
+        return f"sink-{output.name}-{zlib.crc32(output.out.encode()):08x}"
 
     def checkpoint(self, output: Output) -> str:
         """The folder of an output's checkpoint."""
         return f"{self.state}/checkpoint/{output.name}"
+
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "str": (str, "text"),
+    "str | None": (str, "text"),
+    "bool": (bool, "true or false"),
+    "dict[str, str]": (dict, "a table of texts"),
+}
+
+
+def _check_types(config: Output | SinkConfig) -> None:
+    """A TOML file may hold anything; raises `ConfigError` that names the key."""
+    for known in dataclasses.fields(config):
+        value = getattr(config, known.name)
+        kind, wanted = _KINDS.get(str(known.type), (object, ""))
+        folder = isinstance(value, Path)
+        absent = value is None and str(known.type).endswith("None")
+        if not (isinstance(value, kind) or folder or absent):
+            raise ConfigError(known.name, f"{value!r} is not {wanted}")
+        if kind is dict and not all(isinstance(x, str) for pair in value.items() for x in pair):
+            raise ConfigError(known.name, f"{value!r} is not {wanted}: write 'key' = 'value'")
 
 
 def check_folder(name: str, path: object) -> str:

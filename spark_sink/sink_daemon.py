@@ -30,6 +30,7 @@ from meshmsg.spark_sink.java import ensure_java
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.sink_config import SinkConfig
 from meshmsg.spark_sink.sink_driver import AGAIN, GOOD
+from meshmsg.spark_sink.sink_journal import read_positions
 
 log = logging.getLogger("meshmsg.spark_sink")
 
@@ -90,6 +91,8 @@ class SinkDaemon:
         self._source = LogSource(config.log)
         self._in = (time.monotonic(), 0)
         self._stopping = False
+        self._recorded = 0  #: when it was closed
+        self._folders: dict[str, str] = {}  #: of logs that somebody else writes, by stream
 
     # --- life ---
 
@@ -102,6 +105,7 @@ class SinkDaemon:
         except OSError as error:
             raise ConfigError("state", f"{error.filename}: {error.strerror}") from None
         self._hold_all()
+        self._look_up()
         if config.source is None and self._peer_config is not None:
             settings = config_arguments(self._peer_config)
             peer = Peer(**{**settings, "data_dir": config.log, "record": config.record()})
@@ -142,6 +146,8 @@ class SinkDaemon:
         now = time.monotonic()
         if now - self._cursors_at > CURSORS_S:
             self._cursors_at = now
+            if self.config.source is not None:
+                self._hold_all()  # a recorder does it itself for streams that are new
             self._move_cursors()
         driver = self._driver
         if driver is None:
@@ -201,6 +207,7 @@ class SinkDaemon:
                 self._reap(driver)
                 self._move_cursors()
         finally:
+            self._recorded = self.recorded()
             peer, self.peer = self.peer, None
             if peer is not None:
                 peer.close()
@@ -256,15 +263,23 @@ class SinkDaemon:
 
     def _hold_all(self) -> None:
         """Nothing goes before it is known to be in every table."""
-        ours = {output.cursor for output in self.config.outputs}
+        ours = {self.config.cursor(output) for output in self.config.outputs}
         for folder in find_logs(self.config.log):
+            if folder.path in self._folders.values():
+                continue
             about = folder.about()
             if about is None:
                 continue
+            self._folders[about.stream] = folder.path
             cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}")
-            for name in ours:
-                if cursors.get(name, about.stream) is None:
-                    cursors.set(Cursor(name, about.stream, 0, 0, hold=True))
+            try:
+                for name in ours:
+                    if cursors.get(name, about.stream) is None:
+                        cursors.set(Cursor(name, about.stream, 0, 0, hold=True))
+            except OSError as error:
+                if self.config.source is None:
+                    raise
+                self._note(f"{about.stream} is not held for us, it may expire unread: {error}")
             if self.config.source is None:
                 for cursor in cursors.all():
                     if cursor.name.startswith("sink-") and cursor.name not in ours:
@@ -275,7 +290,7 @@ class SinkDaemon:
         """Let the log drop what is in the tables."""
         with self._lock:
             places = {
-                output.cursor: at.by_stream(self._states[output.name].positions)
+                self.config.cursor(output): at.by_stream(self._states[output.name].positions)
                 for output in self.config.outputs
                 if self._states[output.name].known
             }
@@ -294,20 +309,26 @@ class SinkDaemon:
             if not recorded.writer.holds.move(name, epoch, seq):
                 recorded.writer.hold(name, epoch, seq)
             return
-        folder = LogFolder.of(self.config.log, stream)
-        if not os.path.isdir(folder.path):
+        folder = self._folders.get(stream) or LogFolder.of(self.config.log, stream).path
+        if not os.path.isdir(folder):
             return
-        cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}")
+        cursors = Cursors(f"{folder}/{CURSORS_FOLDER}")
         known = cursors.get(name, stream)
         if known is None or (known.epoch, known.seq) != (epoch, seq):
             cursors.set(Cursor(name, stream, epoch, seq, hold=True, time_ns=time.time_ns()))
 
     # --- figures ---
 
+    def _look_up(self) -> None:
+        """What the tables have already, for the figures: Spark needs a while to say it."""
+        for output in self.config.outputs:
+            with contextlib.suppress(OSError):  # the driver will say what is wrong with it
+                self._states[output.name].positions = read_positions(output.out)
+
     def recorded(self) -> int:
         """Events recorded since the start."""
         if self.peer is None:
-            return 0
+            return self._recorded
         return sum(row["events"] for row in self.peer.stats()["recorder"]["streams"])
 
     def connected(self) -> bool:

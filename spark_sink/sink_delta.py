@@ -65,7 +65,7 @@ class DeltaTable(Table):
 
         actions = [
             AddAction(
-                path=urllib.parse.quote(file.path, safe="/=%"),
+                path=file.path,
                 size=file.size,
                 partition_values=partition_values(file.path),
                 modification_time=commit.time_ns // 1_000_000,

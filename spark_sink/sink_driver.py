@@ -10,6 +10,7 @@ and this process ends too, with its Java: nothing is left behind that could writ
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -21,20 +22,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.errors import AnalysisException
 
 from meshmsg import ConfigError, LogError, MeshError
-from meshmsg.recovery.log_files import REAL, replace_small
+from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
 from meshmsg.spark_sink.session import session
-from meshmsg.spark_sink.sink_batch import (
-    BatchWriter,
-    Report,
-    is_behind,
-    newest_batch,
-    plan_shape,
-    read_offset,
-)
+from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind, plan_shape
+from meshmsg.spark_sink.sink_checkpoint import reconcile
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
 from meshmsg.spark_sink.sink_tables import Table, open_table
 
@@ -50,7 +46,8 @@ POLL_S = 0.1
 RESTARTS_MAX = 8
 RESTART_S = 0.5
 JAVA_END_S = 15.0
-OWNER = "meshmsg.json"
+#: The next query waits at most so long for the source of the one before.
+SOURCE_S = 60.0
 
 #: Exit statuses that tell the daemon what to do next.
 GOOD, FAILED, USAGE, AGAIN = 0, 1, 2, 75
@@ -106,6 +103,7 @@ class Job:
         self.done = False
         self._driver = driver
         self._told = -1
+        self._target: Positions = {}  #: where the log ended when the query was started
 
     def open(self) -> None:
         """Plan it and take the table; raises `ConfigError`, `LogError`."""
@@ -134,6 +132,8 @@ class Job:
     def start(self) -> None:
         """Start the query where the table ends."""
         begin = self._reconcile()
+        survey = LogSource(self._driver.config.log).survey()
+        self._target = at.available(self.table.positions, survey)
         self.writer = BatchWriter(
             self.output, self.table, self.checkpoint, begin, self._driver.report
         )
@@ -149,34 +149,25 @@ class Job:
             .trigger(**trigger)
             .start()
         )
+        self._await_source(self.query)
+
+    def _await_source(self, query: StreamingQuery) -> None:
+        """One at a time: each starts a Python, and Spark gives all of them the same ten seconds."""
+        deadline = time.monotonic() + SOURCE_S
+        while time.monotonic() < deadline and not self._driver.stopping:
+            if not query.isActive or not query.status["message"].startswith("Initializing"):
+                return
+            time.sleep(POLL_S)
 
     def _reconcile(self) -> Positions:
         """See that the checkpoint is this table's, and not ahead of it; returns where to begin."""
-        table, checkpoint = self.table, self.checkpoint
+        table = self.table
         owner = {"version": 1, "out": self.output.out, "id": table.journal.about["id"]}
-        known = _owner(checkpoint)
-        if known is not None and known.get("out") != self.output.out:
-            problem = (
-                f"{checkpoint} is the checkpoint of the sink into {known.get('out')}: give each "
-                f"sink a --state of its own, or remove that folder to go on from what the table has"
-            )
-            raise ConfigError("state", problem)
-        batch = newest_batch(checkpoint, "commits")
-        reached = read_offset(checkpoint, batch) if batch is not None else None
-        if known is not None and known.get("id") != owner["id"]:
-            self._set_aside("it is of a table that is gone")
-        elif reached is not None and is_behind(table.positions, reached):
-            self._set_aside("the table lacks events that it counts as written")
-        if known != owner:
-            os.makedirs(checkpoint, exist_ok=True)
-            replace_small(REAL, checkpoint, OWNER, msgspec.json.encode(owner))
+        is_ahead = functools.partial(is_behind, table.positions)
+        text = reconcile(self.checkpoint, owner, is_ahead)
+        if text:
+            self._driver.report({"kind": "note", "output": self.output.name, "text": text})
         return self._there(table.positions)
-
-    def _set_aside(self, why: str) -> None:
-        aside = f"{self.checkpoint}.aside-{time.time_ns()}"
-        os.rename(self.checkpoint, aside)
-        text = f"the checkpoint is set aside as {aside}: {why}; reading goes on where the table is"
-        self._driver.report({"kind": "note", "output": self.output.name, "text": text})
 
     def _there(self, positions: Positions) -> Positions:
         """Without streams that are not in the log now: the source would refuse them."""
@@ -197,12 +188,15 @@ class Job:
             return
         error = query.exception()
         if error is None:
+            self._check_end()
             self.done = True
             return
         writer = self.writer
         assert writer is not None
         if isinstance(writer.failure, ConfigError | LogError):
             raise writer.failure
+        if isinstance(writer.failure, AnalysisException):  # it would not be another one next time
+            raise ConfigError("sink", " ".join(str(writer.failure).split())[:500])
         text = str(error)
         ours = _OURS.search(text)
         if ours is not None:
@@ -215,6 +209,15 @@ class Job:
             raise Again(short)
         time.sleep(RESTART_S * self.failures)
         self.start()
+
+    def _check_end(self) -> None:
+        """Spark ends a query without a word when it is shut down from elsewhere: by its master."""
+        if self._driver.stopping:
+            return
+        if not self._driver.config.once:
+            raise Again("the query ended, and nobody said so: is Spark being shut down?")
+        if is_behind(self.table.positions, self._target):
+            raise Again("the query ended before all was written: is Spark being shut down?")
 
     def _progress(self, query: StreamingQuery) -> None:
         """Tell how long the last batch took as a whole, planning and Spark's own books included."""
@@ -280,6 +283,11 @@ class Driver:
         finally:
             self._end()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to."""
+        return self._stop.is_set()
+
     def stop(self) -> None:
         """End when the batches that are being written are."""
         self._stop.set()
@@ -301,20 +309,6 @@ def _retrying(master: str) -> str:
     if found:
         return f"local[{found[1]},4]"
     return "local[1,4]" if master == "local" else master
-
-
-def _owner(checkpoint: str) -> dict[str, Any] | None:
-    """Whose checkpoint it is; `None` if it is new."""
-    try:
-        with open(f"{checkpoint}/{OWNER}", "rb") as file:
-            return msgspec.json.decode(file.read(), type=dict[str, Any])
-    except FileNotFoundError:
-        if newest_batch(checkpoint, "offsets") is not None:
-            problem = f"{checkpoint} is the checkpoint of a query that is no sink: name another"
-            raise ConfigError("state", f"{problem} --state") from None
-        return None
-    except msgspec.DecodeError:
-        return None
 
 
 def java_pid(spark: SparkSession) -> int:
@@ -364,7 +358,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     report = Reports()
-    config = msgspec.json.decode(sys.stdin.readline(), type=SinkConfig)
+    try:
+        config = msgspec.json.decode(sys.stdin.readline(), type=SinkConfig)
+    except msgspec.ValidationError as error:
+        report({"kind": "error", "text": str(error), "usage": True})
+        return USAGE
     driver = Driver(config, report)
     threading.Thread(target=_listen, args=(driver,), daemon=True).start()
     try:

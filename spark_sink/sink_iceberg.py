@@ -46,7 +46,10 @@ class IcebergTable(Table):
         try:
             table = self._open(files[0])
             app = f"{PROPERTY}.{self.journal.about['id']}"
-            if self._reached(table, app) < commit.number:
+            reached = self._reached(table, app)
+            if reached is None:  # snapshots that told of it may have been expired by a user
+                reached = self.journal.published
+            if reached < commit.number:
                 table.add_files(
                     files,
                     snapshot_properties={app: str(commit.number)},
@@ -59,14 +62,14 @@ class IcebergTable(Table):
             raise LogError(self.output.out, problem) from error
 
     @staticmethod
-    def _reached(table: Any, app: str) -> int:
+    def _reached(table: Any, app: str) -> int | None:
         """The newest of our commits that a snapshot has: others may write the table as well."""
         for snapshot in reversed(table.metadata.snapshots):
             summary = snapshot.summary
             found = None if summary is None else summary.additional_properties.get(app)
             if found is not None:
                 return int(found)
-        return 0
+        return None
 
     def _open(self, sample: str) -> Any:
         if self._iceberg is not None:
@@ -74,6 +77,9 @@ class IcebergTable(Table):
             return self._iceberg
         catalog = open_catalog(self.output)
         space = self.output.table.rpartition(".")[0] or "lake"
+        if catalog.table_exists(self.output.table):
+            self._iceberg = catalog.load_table(self.output.table)
+            return self._iceberg
         catalog.create_namespace_if_not_exists(space)
         self._iceberg = catalog.create_table_if_not_exists(
             self.output.table, schema=plain_schema(pq.read_schema(sample)), location=self.output.out

@@ -13,6 +13,7 @@ twice.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 import uuid
@@ -31,9 +32,12 @@ from meshmsg.spark_sink.positions import (
     key_of,
 )
 
+log = logging.getLogger("meshmsg.spark_sink")
+
 FOLDER = "_meshmsg"
 ABOUT = "table.json"
 LOCK = "lock"
+PUBLISHED = "published"
 #: A new file is begun after so many commits: only the newest is read at a start.
 COMMITS_A_FILE = 1000
 LOCK_WAIT_S = 30.0
@@ -86,6 +90,7 @@ class Journal:
         self.about: dict[str, Any] = {}
         self.positions: Positions = {}
         self.last: Commit | None = None
+        self.published = 0  #: the number of a commit whose files surely had their names
         self._lock = -1
         self._file = -1
         self._count = 0
@@ -128,6 +133,28 @@ class Journal:
                 raise ConfigError(key, problem)
         self.about = known
         self._read_newest()
+        self.published = self._read_published()
+
+    def _read_published(self) -> int:
+        try:
+            with open(f"{self.folder}/{PUBLISHED}", "rb") as file:
+                fields = decode_checked(file.read())
+        except FileNotFoundError:
+            return 0
+        ours = fields is not None and fields["id"] == self.about["id"]
+        return int(fields["number"]) if fields is not None and ours else 0
+
+    def note_published(self, number: int) -> None:
+        """All files of a commit have their names.  A help only: nothing is lost if this is."""
+        fields = {"version": VERSION, "id": self.about["id"], "number": number}
+        path = f"{self.folder}/{PUBLISHED}"
+        try:
+            with open(f"{path}.new", "wb") as file:
+                file.write(encode_checked(fields))
+            os.replace(f"{path}.new", path)
+        except OSError as error:
+            log.warning("%s: %s", path, error)
+        self.published = number
 
     def _take_lock(self, wait_s: float) -> None:
         """One writer: that of a daemon which was just killed may need a moment to end."""
@@ -242,6 +269,22 @@ def read_about(table: str) -> dict[str, Any] | None:
     if found is None:
         raise LogError(path, "is damaged: put it back from a copy")
     return found
+
+
+def read_positions(table: str) -> Positions:
+    """What is in a table, by anyone and without its lock; raises `LogError`."""
+    folder = f"{table}/{FOLDER}"
+    for name in reversed(journal_files(folder)):
+        reader, lines = Journal(table), 0
+        for fields, _ in read_lines(f"{folder}/{name}"):
+            lines += 1
+            if "base" in fields:
+                reader.positions = dict(fields["base"])
+            else:
+                reader._apply(decode_commit(fields))
+        if lines:
+            return reader.positions
+    return {}
 
 
 def read_commits(table: str) -> Iterator[Commit]:

@@ -39,6 +39,7 @@ class Table:
             "quarantine": output.quarantine,
         }
         self._made: set[str] = set()
+        self._unfinished: Commit | None = None  #: it counts, and not all its files have names
 
     # --- life ---
 
@@ -60,12 +61,22 @@ class Table:
         self.journal.open(about, wait_s=wait_s)
         try:
             self._check_disk()
-            if self.journal.last is not None:
-                self._publish(self.journal.last)
+            self._take_up(self.journal.last)
             self.sweep()
         except BaseException:
             self.close()
             raise
+
+    def _take_up(self, last: Commit | None) -> None:
+        """Finish the newest commit.
+
+        Of one that is known to be whole, files may be gone by now: compacted, or removed by a user.
+        """
+        if last is not None and self.journal.published >= last.number:
+            self.register(last)
+            return
+        self._unfinished = last
+        self.finish()
 
     def close(self) -> None:
         """Let others write."""
@@ -111,8 +122,25 @@ class Table:
     ) -> Commit:
         """Make the files in a staged folder part of the table, all or none; raises `OSError`.
 
-        `folder` has `out/`, and where there are such rows `losses/` and `quarantine/`.
+        `folder` has `out/`, and where there are such rows `losses/` and `quarantine/`.  What could
+        not be committed is removed: a disk that is full would only become fuller.
         """
+        self.finish()
+        before = self.journal.last
+        try:
+            commit = self._append(batch, ranges, folder, rows, lost, quarantined)
+        except Exception:
+            if self.journal.last is before:
+                self.discard(folder)
+            raise
+        self.finish()
+        self.discard(folder)
+        return commit
+
+    def _append(
+        self, batch: int, ranges: list[Range], folder: str, rows: int, lost: int, quarantined: int
+    ) -> Commit:
+        """From here on it counts; its files have no names yet."""
         number = self.journal.next_number
         files = list(self._files(folder, number))
         staged = sum(file.rows for file in files if file.root == "out")
@@ -124,9 +152,23 @@ class Table:
             number, batch, ranges, files, rows, quarantined, lost, time_ns=time.time_ns()
         )
         self.journal.append(commit)
-        self._publish(commit)
-        shutil.rmtree(folder, ignore_errors=True)
+        self._unfinished = commit
         return commit
+
+    def finish(self) -> None:
+        """Publish the commit that a crash or a full disk left half done; nothing if there is none.
+
+        Before anything else is committed: only the newest commit is looked at by the next start.
+        """
+        if self._unfinished is not None:
+            self._publish(self._unfinished)
+            self.journal.note_published(self._unfinished.number)
+            self._unfinished = None
+
+    @staticmethod
+    def discard(folder: str) -> None:
+        """Remove a staged folder."""
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _files(self, folder: str, number: int) -> Iterator[Staged]:
         """The staged files that have rows, with the names that they will have."""
@@ -159,7 +201,7 @@ class Table:
                 make_folders(parent)
                 self._made.add(parent)
             try:
-                os.rename(source, target)
+                _move(source, target)
             except FileNotFoundError:
                 if not os.path.exists(target):
                     problem = f"is in commit {commit.number} and gone: put it back from a copy"
@@ -171,6 +213,17 @@ class Table:
 
     def register(self, commit: Commit) -> None:
         """Where the format has a log of its own: enter the files, unless that is done."""
+
+
+def _move(source: str, target: str) -> None:
+    """Rename a file, also if somebody has removed the folder since it was made."""
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        if not os.path.exists(source):
+            raise
+        make_folders(os.path.dirname(target))
+        os.rename(source, target)
 
 
 def make_folders(path: str) -> None:

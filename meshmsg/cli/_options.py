@@ -156,7 +156,7 @@ def peer_from(
     connect: Sequence[str] | None,
     name: str | None,
     mesh: str | None,
-    config: Path | None = None,
+    config: Path | PeerConfig | None = None,
     streams: Sequence[Stream] = (),
     overflow: str | None = None,
     interface: str | None = None,
@@ -170,7 +170,9 @@ def peer_from(
     `streams` are declared where the configuration declares none.
     """
     random_name = _own_name(Security.from_env(os.environ)) or f"{kind}-{secrets.token_hex(3)}"
-    settings = PeerConfig(random_name) if config is None else load_toml(config)
+    settings = PeerConfig(random_name) if config is None else config
+    if isinstance(settings, Path):
+        settings = load_toml(settings)
     given: dict[str, Any] = {
         "bind": bind,
         "connect": connect,

@@ -32,6 +32,7 @@ def _print(text: str) -> None:
 
 def _head(figures: dict[str, Any]) -> str:
     state = "running" if figures["ready"] else "Spark starts"
+    state = "ended" if figures.get("ended") else state
     text = f"{state}  in {figures['events_in']:,} events  {figures['events_in_s']:,}/s"
     return text + (f"  waits: {safe(figures['problem'])}" if figures["problem"] else "")
 

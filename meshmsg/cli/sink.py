@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,18 @@ from meshmsg._config import PeerConfig
 from meshmsg._errors import ConfigError
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Bind, Connect, Interface, Json, Mesh, Name, Quiet, seconds
+from meshmsg.cli._options import (
+    Bind,
+    Connect,
+    Find,
+    Interface,
+    Json,
+    Mesh,
+    Name,
+    Quiet,
+    peer_from,
+    seconds,
+)
 from meshmsg.cli._sink_view import show_check, view
 from meshmsg.cli._values import to_json
 from meshmsg.cli.record import _stopping
@@ -166,6 +176,7 @@ def sink(
     connect: Connect = None,
     name: Name = None,
     mesh: Mesh = None,
+    discovery: Find = None,
     interface: Interface = None,
     quiet: Quiet = False,
 ) -> int:
@@ -197,11 +208,20 @@ def sink(
     made, peer = _configured(config, given_sink, given_out)
     if check:
         return _check(made, json=json)
-    links = {"bind": bind, "connect": connect, "name": name, "mesh": mesh, "interface": interface}
-    peer = _peer(peer, links, alone=made.source is not None)
+    if made.source is None:
+        peer = peer_from(
+            "sink",
+            bind=bind,
+            connect=connect,
+            name=name,
+            mesh=mesh,
+            config=peer,
+            interface=interface,
+            discovery=discovery,
+        ).config
     return _run(
         made,
-        peer,
+        None if made.source is not None else peer,
         every_s=seconds("--every", every),
         idle_s=seconds("--idle", idle),
         json=json,
@@ -243,6 +263,8 @@ def _configured(
     if config is not None:
         from_file, outputs, peer = settings.load_sink(config)
     new_sink = {key: value for key, value in given_sink.items() if value not in (None, False)}
+    if "spark" in new_sink and isinstance(from_file.get("spark"), dict):
+        new_sink["spark"] = {**from_file["spark"], **new_sink["spark"]}
     new_out = {key: value for key, value in given_out.items() if value is not None}
     if new_out and len(outputs) > 1:
         name = next(iter(new_out)).replace("_", "-")
@@ -259,22 +281,6 @@ def _configured(
             field = renamed.get(error.field, error.field.replace("_", "-"))
             raise usage(f"--{field}", error.problem) from None
         raise ConfigError(f"{config}: {error.field}", error.problem) from None
-
-
-def _peer(peer: PeerConfig | None, links: dict[str, Any], *, alone: bool) -> PeerConfig | None:
-    given = {key: value for key, value in links.items() if value}
-    if alone:
-        return None
-    if peer is None:
-        peer = PeerConfig(given.get("name") or "sink")
-    peer = replace(peer, **given)
-    if not peer.bind and not peer.connect and not peer.feeds:
-        raise usage(
-            "--connect",
-            "say where the publishers are: --connect tcp://HOST:PORT to go to one, --bind "
-            "tcp://127.0.0.1:7000 to wait for them, or --from DIR to read logs that are there",
-        )
-    return peer
 
 
 def _check(made: Any, *, json: bool) -> int:
@@ -306,8 +312,10 @@ def _run(
         if made.once and _settle(daemon, stop, idle_s):
             daemon.drive()
         _watch(daemon, show, stop, every_s, quiet)
-        show(daemon.figures())
-        lost = sum(row["lost"] for row in daemon.figures()["outputs"])
+        daemon.close()  # the batch that it finishes now counts as well
+        figures = {**daemon.figures(), "ended": True}
+        show(figures)
+        lost = sum(row["lost"] for row in figures["outputs"])
     return BAD if lost else GOOD
 
 

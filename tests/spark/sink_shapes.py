@@ -13,3 +13,8 @@ def shout(rows: Any) -> Any:
 def not_rows(rows: Any) -> Any:
     """What no shape may return."""
     return 7
+
+
+def broken(rows: Any) -> Any:
+    """A function with a mistake of its own."""
+    raise KeyError("no-such-field")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from meshmsg import ConfigError
 from meshmsg.cli import app
+from meshmsg.cli.sink import _configured
 from meshmsg.spark_sink.positions import Range
-from meshmsg.spark_sink.sink_batch import is_behind, new_ranges, overlaps, read_offset
-from meshmsg.spark_sink.sink_config import Output, load_sink, make_sink, metrics_address
+from meshmsg.spark_sink.sink_batch import is_behind, new_ranges, overlaps
+from meshmsg.spark_sink.sink_checkpoint import read_offset
+from meshmsg.spark_sink.sink_config import Output, SinkConfig, load_sink, make_sink, metrics_address
 
 TOML = """
 [peer]
@@ -64,6 +67,11 @@ def test_toml_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"payload": "variant", "format": "delta"}, "payload: variant is not written into delta"),
         ({"partition_by": ("a", "a")}, "partition_by: a column stands twice"),
         ({"name": "a/b"}, "name: 'a/b' cannot name"),
+        ({"name": 7}, "name: 7 is not text"),
+        ({"sql": 7}, "sql: 7 is not text"),
+        ({"transform": ["a:b"]}, "transform: .* is not text"),
+        ({"payload": {"a": "BIGINT"}}, "payload: .* is not text"),
+        ({"catalog": {"port": 1}}, "catalog: .* is not a table of texts"),
     ],
 )
 def test_wrong_output_is_named(fields: dict[str, Any], said: str) -> None:
@@ -80,6 +88,10 @@ def test_wrong_output_is_named(fields: dict[str, Any], said: str) -> None:
         ({"spark": {"driver.memory": "2g"}}, "spark: 'driver.memory' is not a setting"),
         ({"metrics": "http"}, "metrics: 'http' is not a port"),
         ({"master": ""}, "master"),
+        ({"spark": "local"}, "spark: 'local' is not a table of texts"),
+        ({"spark": {"spark.cores.max": 2}}, "spark: .* is not a table of texts"),
+        ({"fail_on_loss": "yes"}, "fail_on_loss: 'yes' is not true or false"),
+        ({"retention": 7}, "retention: 7 is not text"),
     ],
 )
 def test_wrong_setting_is_named(fields: dict[str, Any], said: str) -> None:
@@ -111,6 +123,20 @@ def test_wrong_toml_is_named(tmp_path: Path, text: str, said: str) -> None:
         load_sink(path)
 
 
+def test_settings_reach_the_driver_as_they_are() -> None:
+    """Numbers that a TOML file may have, too: a driver that refuses is only started again."""
+    sink = {"metrics": 9400, "trigger": 2, "segment_bytes": 1 << 20, "fail_on_loss": True}
+    made = make_sink(sink, [{"out": Path("lake/quotes"), "topics": ["a.**"], "sql": "SELECT 1"}])
+    assert made.metrics == "9400"
+    assert msgspec.json.decode(msgspec.json.encode(made), type=SinkConfig) == made
+
+
+def test_two_sinks_on_one_log_hold_it_each_for_itself() -> None:
+    one, other = (make_sink({"source": "log"}, [{"out": f"{x}/quotes"}]) for x in "ab")
+    assert one.cursor(one.outputs[0]) != other.cursor(other.outputs[0])
+    assert one.cursor(one.outputs[0]).startswith("sink-quotes-")
+
+
 def test_metrics_listen_on_loopback_unless_told() -> None:
     assert metrics_address("9400") == ("127.0.0.1", 9400)
     assert metrics_address("0.0.0.0:9400") == ("0.0.0.0", 9400)
@@ -120,7 +146,7 @@ def test_metrics_listen_on_loopback_unless_told() -> None:
     ("words", "said"),
     [
         (["--topics", "a.**"], "--out: say where the table is to be"),
-        (["--out", "x"], "--connect: say where the publishers are"),
+        (["--out", "x", "--discovery", "none"], "--connect: say where the other peers are"),
         (["--out", "x", "--format", "csv"], "--format: 'csv' is not one of"),
         (["--out", "x", "--spark", "a"], "--spark: 'a' is not KEY=VALUE"),
         (["--out", "x", "--check"], "--out|not a table that meshmsg sink wrote"),
@@ -181,3 +207,14 @@ def test_offset_of_another_kind_of_query_is_refused(tmp_path: Path) -> None:
     (offsets / "3").write_text('v1\n{}\n{"topic": {"0": 12}}')
     with pytest.raises(ConfigError, match="not a position"):
         read_offset(str(tmp_path), 3)
+
+
+def test_settings_of_spark_on_the_command_line_join_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "sink.toml"
+    path.write_text(TOML.split("[[output]]", 2)[0] + f"[[output]]\nout = '{tmp_path}/lake'\n")
+    given = {"spark": {"spark.cores.max": "2"}}
+    made, peer = _configured(path, given, {"topics": ("a.**",)})
+    assert made.spark == {"spark.driver.memory": "2g", "spark.cores.max": "2"}
+    assert made.outputs[0].topics == ("a.**",)
+    assert peer is not None
+    assert peer.name == "lake"

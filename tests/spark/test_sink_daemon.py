@@ -8,14 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from meshmsg import BindError, Peer, Record, Stream
 from meshmsg.recovery.log_cursors import Cursor, Cursors
 from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.spark_sink.sink_config import make_sink
+from meshmsg.spark_sink.positions import Range
+from meshmsg.spark_sink.sink_config import Output, make_sink
 from meshmsg.spark_sink.sink_daemon import SinkDaemon
 from meshmsg.spark_sink.sink_metrics import MetricsServer
+from meshmsg.spark_sink.sink_tables import open_table
 from tests.spark.logs import EPOCH, STREAM, write_log
 
 
@@ -70,6 +74,29 @@ def test_cursor_follows_the_table_and_figures_say_how_far_it_is(tmp_path: Path) 
     assert cursors.held() == (EPOCH, 60)
     found = daemon.figures()["outputs"][0]
     assert (found["rows"], found["lag_events"], found["batch_ms"]) == (60, 40, 9)
+
+
+def test_lag_is_that_of_the_table_before_spark_has_started(tmp_path: Path) -> None:
+    table = open_table(Output(str(tmp_path / "lake")))
+    table.open()
+    staged = Path(table.stage(), "out")
+    staged.mkdir(parents=True)
+    pq.write_table(pa.table({"seq": list(range(70))}), staged / "a.parquet")
+    table.commit(0, [Range(STREAM, EPOCH, 0, 70)], str(staged.parent), rows=70)
+    daemon = daemon_of(tmp_path)
+    daemon._look_up()  # the table's writer may still have it
+    table.close()
+    assert daemon.figures()["outputs"][0]["lag_events"] == 30
+
+
+def test_stream_that_is_new_in_the_log_of_another_is_held(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path)
+    daemon._hold_all()
+    write_log(tmp_path / "log", 10, stream="new/orders.**")
+    daemon._hold_all()
+    for stream in (STREAM, "new/orders.**"):
+        cursors = Cursors(f"{LogFolder.of(str(tmp_path / 'log'), stream).path}/cursors")
+        assert cursors.held() == (0, 0)
 
 
 def test_prometheus_gets_the_figures(tmp_path: Path) -> None:

@@ -195,7 +195,9 @@ def test_function_shapes_the_rows(
     [
         ({"sql": "SELECT nothing FROM events"}, "sql: .*nothing"),
         ({"sql": "SELEC 1"}, "sql: .*SELEC"),
+        ({"sql": "SELECT seq AS a, epoch AS A FROM events"}, "sql: gives column 'a' twice"),
         ({"transform": "no_such_module:f"}, "transform: .*no_such_module"),
+        ({"transform": "sink_shapes:broken"}, "transform: .*no-such-field"),
         ({"transform": "sink_shapes:not_there"}, "transform: .*not_there"),
         ({"transform": "sink_shapes:not_rows"}, "transform: gave int, not a DataFrame"),
         ({"partition_by": ("colour",)}, "partition_by: there is no column 'colour'"),

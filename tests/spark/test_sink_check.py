@@ -1,0 +1,154 @@
+"""What `meshmsg sink --check` finds in a table that somebody has changed, and in one that grows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from meshmsg.cli import app
+from meshmsg.spark_sink import sink_check
+from meshmsg.spark_sink.positions import Range
+from meshmsg.spark_sink.sink_check import check_output
+from meshmsg.spark_sink.sink_config import Output
+from meshmsg.spark_sink.sink_tables import open_table, write_losses
+from tests.spark.logs import EPOCH, STREAM, Log, numbered
+from tests.spark.test_sink_tables import SCHEMA, output, rows, write_batch, write_log, written
+
+
+def lossy(tmp_path: Path) -> Output:
+    """A table and its log, in which events 50 to 59 are lost."""
+    with Log(tmp_path / "log") as log:
+        log.begin()
+        log.write(numbered(0, 50))
+        log.lose(10, "gone")
+        log.write(numbered(60, 100))
+    made = output(tmp_path)
+    table = open_table(made)
+    table.open(SCHEMA)
+    folder = Path(table.stage())
+    (folder / "out").mkdir(parents=True)
+    pq.write_table(rows(0, 50), folder / "out" / "a.parquet")
+    pq.write_table(rows(60, 100), folder / "out" / "b.parquet")
+    write_losses(f"{folder}/losses", [(STREAM, EPOCH, 50, 60, 10, "gone")])
+    table.commit(0, [Range(STREAM, EPOCH, 0, 100)], str(folder), rows=90, lost=10)
+    table.close()
+    return made
+
+
+def status(made: Output, log: Path) -> int:
+    words = ["sink", "--out", made.out, "--from", str(log), "--check"]
+    return CliRunner().invoke(app, words).exit_code
+
+
+def test_losses_belong_to_the_table_of_losses(tmp_path: Path) -> None:
+    made = lossy(tmp_path)
+    found = check_output(made, str(tmp_path / "log"))
+    assert found["good"], found
+    assert (found["lost"], found["missing"]) == (10, 0)
+    assert status(made, tmp_path / "log") == 0
+    next(Path(made.losses).glob("*.parquet")).unlink()
+    found = check_output(made, str(tmp_path / "log"))
+    assert not found["good"]
+    assert any("10 lost events" in text for text in found["problems"])
+    assert status(made, tmp_path / "log") == 1
+
+
+def test_file_that_was_changed_is_found(tmp_path: Path) -> None:
+    made = written(tmp_path)
+    write_log(tmp_path / "log", 300)
+    path = sorted(Path(made.out).rglob("*.parquet"))[0]
+    whole = pq.ParquetFile(path).read()
+    pq.write_table(whole.slice(1), path)
+    found = check_output(made, str(tmp_path / "log"))
+    assert (found["good"], found["missing"], found["duplicates"]) == (False, 1, 0)
+    assert status(made, tmp_path / "log") == 1
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_format_is_the_table_s_own(tmp_path: Path, format: str) -> None:
+    """Files that lie in the folder and are not in the format's own log do not count."""
+    made = written(tmp_path, format=format)
+    write_log(tmp_path / "log", 300)
+    pq.write_table(rows(0, 100), Path(made.out, "not-mine.parquet"))
+    plain = Output(made.out)
+    found = check_output(plain, str(tmp_path / "log"))
+    assert found["good"], found
+
+
+def test_compacted_table_is_as_good(tmp_path: Path) -> None:
+    made = written(tmp_path, format="delta", partition_by=("topic",))
+    write_log(tmp_path / "log", 300)
+    deltalake.DeltaTable(made.out).optimize.compact()
+    found = check_output(made, str(tmp_path / "log"))
+    assert found["good"], found
+    assert found["rows"] == 300
+    again = open_table(made)
+    again.open(SCHEMA)  # and it goes on
+    write_batch(again, 3)
+    again.close()
+    deltalake.DeltaTable(made.out).delete("seq = 7")
+    write_log(tmp_path / "other", 400)
+    found = check_output(made, str(tmp_path / "other"))
+    assert (found["good"], found["missing"]) == (False, 1)
+
+
+def test_daemon_may_go_on_while_it_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = written(tmp_path)
+    write_log(tmp_path / "log", 500)
+    real: Any = sink_check.table_files
+    table = open_table(made)
+    table.open(SCHEMA)
+
+    def one_more(*words: Any) -> Iterator[str]:
+        write_batch(table, table.journal.next_number)
+        yield from real(*words)
+
+    monkeypatch.setattr(sink_check, "table_files", one_more)
+    found = check_output(made, str(tmp_path / "log"))
+    table.close()
+    assert found["good"], found
+    assert found["rows"] == 300
+
+
+def test_commit_that_is_not_finished_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = written(tmp_path)
+    write_log(tmp_path / "log", 400)
+    table = open_table(made)
+    table.open(SCHEMA)
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "_publish", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_batch(table, 3)
+    table.close()
+    assert os.listdir(made.staging)
+    monkeypatch.setattr(sink_check, "FINISH_S", 0.0)
+    found = check_output(made, str(tmp_path / "log"))
+    assert (found["good"], found["missing"]) == (False, 100)
+    assert any("start the sink" in text for text in found["problems"])
+
+
+@pytest.mark.parametrize(("topic", "folder"), [("a+b", "a+b"), ("grün", "grün"), ("a:b", "a%3Ab")])
+def test_delta_finds_files_in_folders_of_any_name(tmp_path: Path, topic: str, folder: str) -> None:
+    made = output(tmp_path, format="delta", partition_by=("topic",))
+    table = open_table(made)
+    table.open(SCHEMA)
+    staged = Path(table.stage())
+    inside = staged / "out" / f"topic={folder}"  # as Spark writes it
+    inside.mkdir(parents=True)
+    pq.write_table(rows(0, 50).drop_columns("topic"), inside / "a.parquet")
+    table.commit(0, [Range(STREAM, EPOCH, 0, 50)], str(staged), rows=50)
+    table.close()
+    found = deltalake.DeltaTable(made.out).to_pyarrow_table()
+    assert set(found["topic"].to_pylist()) == {topic}
+    assert found.num_rows == 50
