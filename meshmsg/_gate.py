@@ -278,7 +278,9 @@ class Gate:
         if not self.apart:
             return message
         left: c.Message | None = message
-        if isinstance(message, c.Subscribe | c.Join):
+        if isinstance(message, c.Subscribe | c.Join) and self._is_anothers(user, message.sub):
+            left = None
+        elif isinstance(message, c.Subscribe | c.Join):
             starts = [s for s in message.starts if self.may_receive(user, s.stream)]
             if len(starts) < len(message.starts):
                 left = replace(message, starts=starts) if starts else None
@@ -294,6 +296,13 @@ class Gate:
             name = self.grant(user).name or "nobody"
             self._tell_once("%s asked for what it may not have: %s", name, type(message).__name__)
         return left
+
+    def _is_anothers(self, user: bytes, sub: int) -> bool:
+        """Whether a subscription that is here belongs to another key, which alone may change it."""
+        publisher = self._node.publisher
+        known = [publisher._subs.get(sub), publisher.groups._members.get(sub)]
+        user_of = self._node.reception.user_of
+        return any(one is not None and user_of(one.link) != user for one in known)
 
     # --- those whom we dial ---
 

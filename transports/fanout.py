@@ -77,8 +77,8 @@ class FanoutServer:
         """Subscriptions (`True`) and their ends (`False`) seen since the last call.
 
         After nonsense from one subscriber, ZeroMQ takes the subscriptions that wait behind it for
-        those of other connections (libzmq 4.3.5, `XPUB_MANUAL`), until all that waited was read: none
-        of them is put in force, and whoever they came from has to dial anew.
+        those of other connections (libzmq 4.3.5, `XPUB_MANUAL`), until all that waited was read:
+        none of them is put in force, and whoever they came from has to dial anew.
         """
         seen: list[tuple[bool, bytes]] = []
         for _ in range(READS_PER_DRAIN_MAX):

@@ -8,6 +8,7 @@ from typing import Any
 import zmq
 
 from meshmsg import Peer, Stream
+from meshmsg import _control as c
 from meshmsg._control import stream_wire_id, subscription_token
 from meshmsg._frame_layout import FRAME_MAGIC
 from meshmsg.transports.fanout import FanoutServer
@@ -108,3 +109,35 @@ def test_a_stream_cannot_be_subscribed_to_before_it_is_declared(keys: Any) -> No
         assert gate.may_take(user, subscription_token(7))
         assert not gate.may_take(user, coming + FRAME_MAGIC)
         assert not gate.may_take(user, coming)
+
+
+def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: Any) -> None:
+    """Keys of sealed streams and answers would go to whoever is taken for the subscriber."""
+    shop_keys, desk_keys = keys.peer("shop"), keys.peer("desk")
+    keys.peer("mallory", subscribe=("quotes.**",))
+    with (
+        Peer("shop", streams=SHOP, security=shop_keys) as shop,
+        Peer("desk", connect=shop.address, security=desk_keys) as desk,
+        desk.subscribe("orders.**"),
+        desk.subscribe("orders.**", group="g"),
+    ):
+        shop.wait_for_subscribers("orders.eu", count=2, timeout=WAIT_S)
+        publisher = shop._open_node().publisher
+        wait_until(lambda: bool(publisher.groups._members), WAIT_S)
+        [(sub, remote)], [(worker, member)] = (
+            list(publisher._subs.items()),
+            list(publisher.groups._members.items()),
+        )
+        before = remote.link, member.link
+        asker = intruder.socket(
+            zmq.DEALER, shop.address, curve_of(keys.mesh_key, keys.pair("mallory"))
+        )
+        intruder.say(asker, c.Hello("mallory", 5, "default", nonce=b"n" * 16))
+        assert isinstance(intruder.hear(asker), c.Welcome)
+        start = [c.Start("shop/quotes.**", "live")]
+        intruder.say(asker, c.Subscribe(sub, ["**"], start))
+        intruder.say(asker, c.Join(worker, "g", ["**"], start, 1, 1.0, 1, "none"))
+        answer = intruder.hear(asker)
+        assert isinstance(answer, c.Unjoined)
+        assert answer.refused
+        assert (publisher._subs[sub].link, publisher.groups._members[worker].link) == before
