@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("meshmsg.peer")
 
 ZAP_PER_TURN_MAX = 256
-#: How often the allow-list is looked at.
-LOOK_S = 0.5
+#: How often the allow-list is looked at; a change counts once it was seen twice.
+LOOK_S = 0.3
 #: Refusals that are remembered, so that each is logged once.
 TOLD_MAX = 1000
 #: Who says what no subscriber says has no data connection for this long.
