@@ -57,10 +57,14 @@ class Grant:
 
 def parse_allow(text: str, where: str) -> dict[bytes, Grant]:
     """The grants of an `allow.toml` by public key; raises `ConfigError` that says where."""
+    if not text.strip():  # cut short by accident; a list of nobody has a comment at least
+        raise ConfigError(where, "is empty: `meshmsg keys allow` writes it")
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(where, f"is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(where, "is not TOML that makes sense: it is nested too deeply") from None
     peers = tables.pop("peer", [])
     if tables or not isinstance(peers, list):
         raise ConfigError(where, "write [[peer]], once for each peer, and nothing else")

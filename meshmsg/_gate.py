@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from meshmsg import _control as c
 from meshmsg._allow import Grant
 from meshmsg._errors import ConfigError
 from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
-from meshmsg.transports.curve import CONTROL
+from meshmsg.transports.curve import CONTROL, DATA
 from meshmsg.transports.doors import Door, connections_allowed, cut, cut_all
 from meshmsg.transports.zap import ZapRequest, ZapServer
 
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("meshmsg.peer")
 
 ZAP_PER_TURN_MAX = 256
-#: How often the allow-list is looked at.
-LOOK_S = 0.5
+#: How often the allow-list is looked at; a change counts once it was seen twice.
+LOOK_S = 0.3
 #: Refusals that are remembered, so that each is logged once.
 TOLD_MAX = 1000
+#: Who says what no subscriber says has no data connection for this long.
+STRAY_S = 60.0
 TOKEN_BYTES = 12
+TOKEN_START = c.subscription_token(0)[:4]
 STREAM_BYTES = 8
 #: What is said once when connections fail for a reason that somebody can mend.
 EXPLAINED = {
@@ -55,6 +59,7 @@ class Gate:
         self._doors: dict[str, Door] = {}
         self._told: set[tuple[str, ...]] = set()
         self._look_due = 0.0
+        self._strays: dict[bytes, float] = {}  # by user, until when
         self._limit = connections_allowed(node.tuning.connections_max)
         self.counters = node.counters
 
@@ -72,6 +77,7 @@ class Gate:
             "data": Door(node._fanout._socket),
         }
         node._fanout.spoke = self._doors["data"].spoke
+        node._fanout.strayed = self._on_stray
         for owner in self._pollables():
             node._poller.add(owner)
 
@@ -125,10 +131,19 @@ class Gate:
             if request is None:
                 return
             user = self.keyring.user(request.domain, request.key)
-            if user is not None:
+            if user is not None and not self._is_stray(request, user):
                 self._zap.accept(request, user)
             else:
                 self._turn_away(request)
+
+    def _on_stray(self, user: bytes) -> None:
+        """It harms the subscriptions of others (see `FanoutServer.drain`): it stays out a while."""
+        self._strays[user] = time.monotonic() + STRAY_S
+        name = self.grant(user).name or "somebody"
+        self._tell_once("%s says nonsense where subscriptions are made, and is cut off", name)
+
+    def _is_stray(self, request: ZapRequest, user: bytes) -> bool:
+        return request.domain == DATA and self._strays.get(user, 0.0) > time.monotonic()
 
     def _turn_away(self, request: ZapRequest) -> None:
         assert self._zap is not None
@@ -250,8 +265,8 @@ class Gate:
         mesh, wire_id = self._node.config.mesh, int.from_bytes(prefix[:STREAM_BYTES], "little")
         streams = list(self._node.publisher._outlets)
         found = next((s for s in streams if c.stream_wire_id(mesh, s) == wire_id), None)
-        if found is None:  # a subscription's own token, which is in nobody's way
-            return len(prefix) == TOKEN_BYTES
+        if found is None:  # a subscription's own token; not a stream that is yet to be declared
+            return len(prefix) == TOKEN_BYTES and prefix[:4] == TOKEN_START
         return len(prefix) == STREAM_BYTES and self.may_receive(user, found)
 
     def may_read(self, user: bytes, entry: LogEntry) -> bool:
@@ -263,7 +278,9 @@ class Gate:
         if not self.apart:
             return message
         left: c.Message | None = message
-        if isinstance(message, c.Subscribe | c.Join):
+        if isinstance(message, c.Subscribe | c.Join) and self._is_anothers(user, message.sub):
+            left = None
+        elif isinstance(message, c.Subscribe | c.Join):
             starts = [s for s in message.starts if self.may_receive(user, s.stream)]
             if len(starts) < len(message.starts):
                 left = replace(message, starts=starts) if starts else None
@@ -279,6 +296,13 @@ class Gate:
             name = self.grant(user).name or "nobody"
             self._tell_once("%s asked for what it may not have: %s", name, type(message).__name__)
         return left
+
+    def _is_anothers(self, user: bytes, sub: int) -> bool:
+        """Whether a subscription that is here belongs to another key, which alone may change it."""
+        publisher = self._node.publisher
+        known = [publisher._subs.get(sub), publisher.groups._members.get(sub)]
+        user_of = self._node.reception.user_of
+        return any(one is not None and user_of(one.link) != user for one in known)
 
     # --- those whom we dial ---
 
@@ -374,7 +398,10 @@ class Gate:
         total: Counter[str] = Counter()
         for door in self._doors.values():
             total += door.counters
-        return total
+        seen = self._node._fanout.counters
+        for name in ("not_permitted", "bad_upstream", "out_of_step"):
+            total[name] += seen[name]
+        return +total
 
 
 def _transcript(welcome: c.Welcome) -> bytes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from meshmsg._security import (
     PEER_KEY_NAME,
     Security,
     derive,
+    read_own,
     read_secret,
 )
 from meshmsg.transports.curve import KEY_BYTES, WORK, Curve, Pair, pair_of
@@ -53,6 +53,7 @@ class Keyring:
         clients = [pair_of(secret) for secret in security.derive_all(_CLIENT)]
         self.path: Path | None = None
         self.grants: dict[bytes, Grant] = {}
+        self._seen = self._coming = (0, 0, 0)
         self._everyone = frozenset(pair.public for pair in clients)
         own = data = None
         if security.key_dir is not None:
@@ -103,7 +104,10 @@ class Keyring:
 
     def look(self) -> set[bytes]:
         """Read the list again if it has changed; returns the keys that may do less than before."""
-        if self.path is None or _stamp(self.path) == self._seen:
+        if self.path is None or (stamp := _stamp(self.path)) == self._seen:
+            return set()
+        if stamp != self._coming:  # half of it may be written: not before it stays as it is
+            self._coming = stamp
             return set()
         try:
             fresh = self._read()
@@ -166,12 +170,7 @@ def read_pair(path: Path) -> Pair:
 def read_allow(path: Path) -> dict[bytes, Grant]:
     """The grants of an `allow.toml` that only its owner can change; raises `ConfigError`."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-            if mode & 0o022:
-                problem = f"has mode {mode:04o}, so that others may change it: chmod 644 {path}"
-                raise ConfigError(str(path), problem)
-            data = file.read(KEY_FILE_BYTES_MAX * 1024)
+        data = read_own(path, 0o022, "change it: chmod 644", KEY_FILE_BYTES_MAX * 1024)
     except FileNotFoundError:
         problem = "is missing: `meshmsg keys allow` writes it; to let in everyone who has the mesh"
         other = path.with_name(MESH_KEY_NAME)

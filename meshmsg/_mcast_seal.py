@@ -7,12 +7,16 @@ publisher's, `ReceivingSeal` that of one subscription.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
+from weakref import WeakSet
 
+from meshmsg._errors import ClosedError
 from meshmsg._mcast_words import SealInfo
 from meshmsg._multicast import Multicast
 from meshmsg._packet import CONFIRM, DATA, HEARTBEAT, NACK, PARITY, REPAIR, SEAL_BYTES, STATUS
@@ -33,6 +37,30 @@ LOOK_S = 10.0
 _PURPOSE = b"multicast stream"
 
 GiveKey = Callable[[int, bytes], None]
+
+#: All of this process.
+_sealers: WeakSet[Sealer] = WeakSet()
+
+
+def _new_sealer(stream: int) -> Sealer:
+    sealer = Sealer(stream, secrets.randbits(64))
+    _sealers.add(sealer)
+    return sealer
+
+
+def _of_another_process(*args: Any) -> bytes:
+    raise ClosedError("this peer is another process's: after a fork, open one of your own")
+
+
+def _after_fork() -> None:
+    """A copy of a sealer would use numbers that the first one uses, too: two packets under one
+    nonce tell what is in them, and how to forge others.
+    """
+    for sealer in _sealers:
+        sealer.use_cipher(_of_another_process)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def derive_of(security: Security, stream: int) -> Derive:
@@ -59,7 +87,7 @@ class SendingSeal:
     """
 
     def __init__(self, security: Security, stream: int, give: GiveKey | None = None) -> None:
-        self.sealer = Sealer(stream, secrets.randbits(64))
+        self.sealer = _new_sealer(stream)
         derive = derive_of(security, stream) if give is None else None
         keys = SealKeys(derive, overlap_s=float(security.rotate_overlap), follows=False)
         self.opener = Opener(stream, keys, FROM_RECEIVER)
@@ -145,7 +173,7 @@ class ReceivingSeal:
         derive = None if security.key_dir is not None else derive_of(security, stream)
         keys = SealKeys(derive, overlap_s=float(security.rotate_overlap))
         self.opener = Opener(stream, keys, FROM_SENDER, lines=lines)
-        self._sealer = Sealer(stream, secrets.randbits(64))
+        self._sealer = _new_sealer(stream)
         self._used: tuple[int, bytes] | None = None
         self._refused = 0
         self._told: set[str] = set()

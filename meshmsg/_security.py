@@ -7,6 +7,7 @@ none of them says anything about another.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,16 +140,32 @@ def check_key(where: str, key: object) -> bytes:
 def read_secret(path: Path) -> bytes:
     """The content of a file that only its owner may read; raises `ConfigError`."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777  # of this very file
-            if mode & 0o077:
-                problem = f"has mode {mode:04o}, so that others may read it: chmod 600 {path}"
-                raise ConfigError(str(path), problem)
-            data = file.read(KEY_FILE_BYTES_MAX + 1)
+        return read_own(path, 0o077, "read it: chmod 600", KEY_FILE_BYTES_MAX)
     except OSError as error:
         hint = "; `meshmsg keys new DIR` makes one" if isinstance(error, FileNotFoundError) else ""
         raise ConfigError(str(path), f"cannot be read: {error.strerror}{hint}") from None
-    if len(data) > KEY_FILE_BYTES_MAX:
+
+
+def read_own(path: Path, others: int, may: str, bytes_max: int) -> bytes:
+    """The content of a file of ours, of which others have none of these rights.
+
+    Raises `ConfigError` and `OSError`.
+    """
+    # Not blocking: what is no file but a pipe would hold us up for ever.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())  # of this very file, whatever is there in a moment
+        mode = stat.S_IMODE(found.st_mode)
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(str(path), "is not a file")
+        if mode & others:
+            problem = f"has mode {mode:04o}, so that others may {may} {path}"
+            raise ConfigError(str(path), problem)
+        us = os.geteuid()
+        if us and found.st_uid not in (0, us):
+            problem = f"belongs to user {found.st_uid}, and we are {us}: chown {us} {path}"
+            raise ConfigError(str(path), problem)
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
         raise ConfigError(str(path), "is too large for a key file")
     return data
 

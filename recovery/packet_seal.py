@@ -78,8 +78,12 @@ class Sealer:
 
     def use(self, generation: int, key: bytes) -> None:
         """Seal with the key of this generation from now on."""
-        self._encrypt = _cipher(key, self.sender).encrypt
+        self.use_cipher(_cipher(key, self.sender).encrypt)
         self._generation_part = (generation & 0xFFFF) << COUNTER_BITS
+
+    def use_cipher(self, encrypt: Crypt) -> None:
+        """Seal by this from now on."""
+        self._encrypt = encrypt
 
     def seal(self, data: bytes, packet_bytes: int) -> bytes | memoryview:
         """Seal packets that stand one behind the other; each becomes `SEAL_BYTES` longer.
@@ -230,6 +234,8 @@ class Opener:
         sender, generation_part, known, decrypt = self._hot
         window = known.window
         first = window.next
+        if first > COUNTER_MAX:
+            return at  # no counter is next
         opened, count = _speed.open_packets(
             decrypt,
             self._invalid,

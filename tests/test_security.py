@@ -6,6 +6,7 @@ import itertools
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,19 @@ from meshmsg._topics import Pattern
 from meshmsg.transports.curve import pair_of
 
 KEY = "Zq3-uY8hJx0_vB5nRkT2wLmEo7sD1fGc9aXpQi4HyUz"
+
+
+class Owned:
+    """`os.fstat`, of files that belong to somebody."""
+
+    def __init__(self, fstat: Callable[[int], os.stat_result], user: int) -> None:
+        self._fstat = fstat
+        self.user = user
+
+    def __call__(self, fd: int) -> os.stat_result:
+        found = list(self._fstat(fd))
+        found[stat.ST_UID] = self.user
+        return os.stat_result(found)
 
 
 def mode_of(path: Path) -> int:
@@ -197,8 +211,36 @@ class TestKeyFiles:
         assert keyring.look() == set()
         assert [grant.key for grant in revoke(tmp_path, 'we"ird')] == [key]
         assert revoke(tmp_path, "nobody") == []
+        assert keyring.look() == set()  # it may be half written
         assert keyring.look() == {key}
         assert keyring.user(b"control", key) is None
+
+    @pytest.mark.parametrize("text", ["", "\n", "[[peer", "x=" + "[" * 100_000, "\0", None])
+    def test_a_list_that_is_broken_lets_nobody_in_and_cuts_nobody_off(
+        self, tmp_path: Path, text: str | None
+    ) -> None:
+        new_folder(tmp_path, "desk", None)
+        keyring = Keyring(Security(key_dir=str(tmp_path)))
+        before = dict(keyring.grants)
+        path = tmp_path / "allow.toml"
+        if text is None:
+            path.unlink()
+            os.mkfifo(path, 0o600)  # nobody ever writes to it
+        else:
+            path.write_text(text)
+        assert [keyring.look() for _ in range(3)] == [set()] * 3
+        assert keyring.grants == before
+
+    def test_files_of_another_user_are_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        new_folder(tmp_path, "desk", None)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        monkeypatch.setattr(os, "fstat", fstat := Owned(os.fstat, 12345))
+        with pytest.raises(ConfigError, match="belongs to user 12345"):
+            Security(key_dir=str(tmp_path))
+        fstat.user = 0  # the administrator's, as a cluster mounts them
+        assert Security(key_dir=str(tmp_path)).keys
 
 
 class TestAllowList:

@@ -15,10 +15,11 @@ from collections.abc import Callable
 import zmq
 
 from meshmsg.transports.curve import DATA
+from meshmsg.transports.doors import cut
 from meshmsg.transports.zmq_base import Context, bind, companion, source_fd, user_id
 from meshmsg.transports.zmq_inlet import ZmqInlet
 
-TOKENS_PER_DRAIN_MAX = 10_000
+READS_PER_DRAIN_MAX = 10_000
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
 #: Longer than any that we make.
@@ -49,6 +50,9 @@ class FanoutServer:
             self._socket.setsockopt(zmq.XPUB_MANUAL, 1)
         #: Called with the descriptor of each connection that subscribes to anything.
         self.spoke: Callable[[int], None] = lambda fd: None
+        #: Called with the user's id of each connection that says what no subscriber says.
+        self.strayed: Callable[[bytes], None] = lambda user: None
+        self._out_of_step = False
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
@@ -70,16 +74,23 @@ class FanoutServer:
         self._send(message, zmq.NOBLOCK)
 
     def drain(self) -> list[tuple[bool, bytes]]:
-        """Subscriptions (`True`) and their ends (`False`) seen since the last call."""
+        """Subscriptions (`True`) and their ends (`False`) seen since the last call.
+
+        After nonsense from one subscriber, ZeroMQ takes the subscriptions that wait behind it for
+        those of other connections (libzmq 4.3.5, `XPUB_MANUAL`), until all that waited was read:
+        none of them is put in force, and whoever they came from has to dial anew.
+        """
         seen: list[tuple[bool, bytes]] = []
-        while len(seen) < TOKENS_PER_DRAIN_MAX:
+        for _ in range(READS_PER_DRAIN_MAX):
             try:
                 frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
+                self._out_of_step = False
                 break
             message = bytes(frame.buffer)
             if message[:1] not in (b"\0", b"\1"):
                 self.counters["bad_upstream"] += 1
+                self._on_nonsense(frame)
                 continue
             came = message[:1] == b"\1"
             if came:
@@ -88,9 +99,23 @@ class FanoutServer:
                 seen.append((came, message[1:]))
         return seen
 
+    def _on_nonsense(self, frame: zmq.Frame) -> None:
+        if self._may is not None:
+            self._out_of_step = True
+            self.strayed(user_id(frame))
+            self._cut(frame)
+
+    def _cut(self, frame: zmq.Frame) -> None:
+        """End the connection that this came on, if it is still there."""
+        cut([source_fd(frame)], [address for _, address in self.addresses])
+
     def _put_in_force(self, frame: zmq.Frame, came: bool, prefix: bytes) -> bool:
         """Subscribe or unsubscribe whoever this message came from, if it may."""
         assert self._may is not None
+        if self._out_of_step:
+            self.counters["out_of_step"] += 1
+            self._cut(frame)
+            return not came
         if not came:
             self._socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
             return True

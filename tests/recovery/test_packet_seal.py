@@ -110,6 +110,18 @@ def test_sender_that_counted_to_the_end_seals_no_more() -> None:
         by.seal(beat(1), len(beat(1)))
 
 
+def test_last_counter_of_all_is_followed_by_none() -> None:
+    by, receiver = sealer(0xFFFF), opener(0xFFFF)
+    by.counter = COUNTER_MAX - 1
+    first = sealed(by, [beat(1)])[0]
+    by.counter = -1 + COUNTER_MAX  # what no sender of ours does, and one with the key could
+    by._generation_part += 1
+    last = sealed(by, [beat(2)])[0]
+    assert len(opened(receiver, first, last)) == 2
+    assert opened(receiver, last, first) == []
+    assert receiver.counters == Counter(replayed=2)
+
+
 # What is refused --------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import ConfigError, Feed, Multicast, Peer, Security, Stream, Subscription
+from meshmsg import ClosedError, ConfigError, Feed, Multicast, Peer, Security, Stream, Subscription
 from meshmsg._packet import HEAD, NACK, PacketRequest, packet_kind
 from meshmsg.testing import lose_packets
 from meshmsg.transports.multicast import Datagram
@@ -355,6 +355,24 @@ def test_keys_of_an_allow_list_change_with_time_and_nothing_is_lost(keys: Any, g
 
         wait_until(send, WAIT_S, "two changes of the key")
         assert not events.losses
+
+
+def test_fork_seals_nothing_with_the_numbers_of_its_parent(mesh_key: str, group: str) -> None:
+    stream = Stream("quotes.**", transport=Multicast(group))
+    with Peer("shop", streams=[stream], security=Security(mesh_key=mesh_key)) as shop:
+        node = shop._open_node()
+        packets = node.publisher._outlets["shop/quotes.**"].packets
+        child = os.fork()
+        if not child:  # nothing of the test itself may run here
+            try:
+                packets.seal.sealer.seal(b"x" * 40, 40)
+            except ClosedError:
+                os._exit(17)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+        shop.publish("quotes.A", 1)
+        shop.flush(timeout=60)
 
 
 def test_feed_cannot_be_given_the_keys_of_an_allow_list(keys: Any, group: str) -> None:

@@ -1,0 +1,143 @@
+"""Peers with a good key that try to get at what is meant for others."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import zmq
+
+from meshmsg import Peer, Stream
+from meshmsg import _control as c
+from meshmsg._control import stream_wire_id, subscription_token
+from meshmsg._frame_layout import FRAME_MAGIC
+from meshmsg.transports.fanout import FanoutServer
+from meshmsg.transports.zmq_base import Context
+from tests.remote import wait_until
+from tests.scenarios.security.conftest import curve_of
+
+WAIT_S = 60.0
+SHOP = (Stream("orders.**"), Stream("quotes.**"))
+
+
+def test_a_subscription_behind_nonsense_is_not_given_to_who_said_it() -> None:
+    """ZeroMQ would: it forgets that nonsense, too, came from somebody."""
+    context = Context()
+    server = FanoutServer(context, 100, may=lambda user, prefix: True)
+    server._socket.bind("inproc://data")
+    mallory, desk = context.zmq.socket(zmq.XSUB), context.zmq.socket(zmq.SUB)
+    try:
+        mallory.connect("inproc://data")
+        desk.connect("inproc://data")
+        server._socket.getsockopt(zmq.EVENTS)
+        for say in (
+            lambda: mallory.send(b"\x05nonsense"),
+            lambda: desk.subscribe(b"secret"),
+            lambda: mallory.send(b"\x01token"),
+        ):
+            say()
+            server._socket.getsockopt(zmq.EVENTS)  # have them come in this order
+        assert server.drain() == []
+        assert server.counters["bad_upstream"] == 1
+        assert server.counters["out_of_step"] == 2
+        server.send(b"secret of the shop")
+        assert not mallory.poll(100)
+        desk.unsubscribe(b"secret")  # it dials anew, where it can
+        desk.subscribe(b"secret")
+        assert server.drain() == [(False, b"secret"), (True, b"secret")]
+        server.send(b"secret of the shop")
+        assert desk.poll(WAIT_S * 1000)
+        assert not mallory.poll(0)
+    finally:
+        mallory.close(0)
+        desk.close(0)
+        server.close(0)
+        context.close()
+
+
+def test_nonsense_at_the_data_port_gets_its_sender_nothing_and_others_their_events(
+    keys: Any, intruder: Any
+) -> None:
+    shop_keys, desk_keys = keys.peer("shop"), keys.peer("desk")
+    keys.peer("mallory", subscribe=("quotes.**",))
+    stop = threading.Event()
+    with (
+        Peer("shop", streams=SHOP, security=shop_keys) as shop,
+        Peer("desk", connect=shop.address, security=desk_keys) as desk,
+    ):
+        desk.wait_for_peers(1, timeout=WAIT_S)
+        node = shop._open_node()
+        curve = curve_of(keys.mesh_key, keys.pair("mallory"))
+        mallory = intruder.socket(
+            zmq.XSUB, node._fanout.addresses[0][1], curve, keys.public("shop")
+        )
+        mallory.setsockopt(zmq.SNDTIMEO, 10)
+
+        def rave() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                try:
+                    mallory.send(b"\x05nonsense")
+                    mallory.send(b"\x01" + subscription_token(number))
+                except zmq.Again:
+                    pass
+
+        thread = threading.Thread(target=rave)
+        thread.start()
+        try:
+            wait_until(lambda: node._fanout.counters["bad_upstream"] > 0, WAIT_S)
+            with desk.subscribe("orders.**") as events:
+                shop.wait_for_subscribers("orders.eu", timeout=WAIT_S)
+                shop.publish("orders.eu", "secret")
+                assert events.get(timeout=WAIT_S).data == "secret"
+            wait_until(lambda: shop.stats()["counters"].get("refused_keys", 0) > 0, WAIT_S)
+        finally:
+            stop.set()
+            thread.join(WAIT_S)
+        while mallory.poll(0):
+            assert b"secret" not in mallory.recv()
+
+
+def test_a_stream_cannot_be_subscribed_to_before_it_is_declared(keys: Any) -> None:
+    shop_keys = keys.peer("shop")
+    keys.peer("mallory", subscribe=())
+    with Peer("shop", streams=SHOP, security=shop_keys) as shop:
+        gate = shop._open_node().gate
+        user = keys.public("mallory").hex().encode()
+        coming = stream_wire_id("default", "shop/later.**").to_bytes(8, "little")
+        assert gate.may_take(user, subscription_token(7))
+        assert not gate.may_take(user, coming + FRAME_MAGIC)
+        assert not gate.may_take(user, coming)
+
+
+def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: Any) -> None:
+    """Keys of sealed streams and answers would go to whoever is taken for the subscriber."""
+    shop_keys, desk_keys = keys.peer("shop"), keys.peer("desk")
+    keys.peer("mallory", subscribe=("quotes.**",))
+    with (
+        Peer("shop", streams=SHOP, security=shop_keys) as shop,
+        Peer("desk", connect=shop.address, security=desk_keys) as desk,
+        desk.subscribe("orders.**"),
+        desk.subscribe("orders.**", group="g"),
+    ):
+        shop.wait_for_subscribers("orders.eu", count=2, timeout=WAIT_S)
+        publisher = shop._open_node().publisher
+        wait_until(lambda: bool(publisher.groups._members), WAIT_S)
+        [(sub, remote)], [(worker, member)] = (
+            list(publisher._subs.items()),
+            list(publisher.groups._members.items()),
+        )
+        before = remote.link, member.link
+        asker = intruder.socket(
+            zmq.DEALER, shop.address, curve_of(keys.mesh_key, keys.pair("mallory"))
+        )
+        intruder.say(asker, c.Hello("mallory", 5, "default", nonce=b"n" * 16))
+        assert isinstance(intruder.hear(asker), c.Welcome)
+        start = [c.Start("shop/quotes.**", "live")]
+        intruder.say(asker, c.Subscribe(sub, ["**"], start))
+        intruder.say(asker, c.Join(worker, "g", ["**"], start, 1, 1.0, 1, "none"))
+        answer = intruder.hear(asker)
+        assert isinstance(answer, c.Unjoined)
+        assert answer.refused
+        assert (publisher._subs[sub].link, publisher.groups._members[worker].link) == before
