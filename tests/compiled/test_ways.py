@@ -20,6 +20,7 @@ PURE_TESTS = (
     "tests/test_batch.py",
     "tests/test_frame.py",
     "tests/test_numbering.py",
+    "tests/recovery/test_packet_seal.py",
     "tests/scenarios/test_no_silent_loss.py::"
     "test_dropped_frames_are_repaired_in_order_without_duplicates",
     "tests/scenarios/test_threads_and_loops.py::"
