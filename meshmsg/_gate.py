@@ -228,11 +228,8 @@ class Gate:
         return f"a peer that calls itself {peer!r} has the key of {grant.name or 'nobody'!r}"
 
     def is_another(self, instance: int, user: bytes) -> bool:
-        """Whether the number of a peer that is here belongs to another key."""
-        if not self.apart:
-            return False
-        known: list[Any] = [*self._node.clients(), *self._node.links.up()]
-        return any(one.instance == instance and one.user != user for one in known)
+        """Whether the number of a peer belongs to another key."""
+        return self.keyring is not None and not self.keyring.has_number(user, instance)
 
     def may_receive(self, user: bytes, stream: str) -> bool:
         """Whether a user may have all events of a stream of ours."""
@@ -336,7 +333,7 @@ class Gate:
             return f"our allow-list does not name the public key {welcome.key.hex()}"
         reason = self.why_not(user, welcome.peer)
         if not reason and self.is_another(welcome.instance, user):
-            reason = f"another peer has the number that {welcome.peer!r} calls its own"
+            reason = f"the number of {welcome.peer!r} is not one of its key"
         link.user = b"" if reason else user
         return reason
 

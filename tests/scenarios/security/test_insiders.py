@@ -132,7 +132,8 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
         asker = intruder.socket(
             zmq.DEALER, shop.address, curve_of(keys.mesh_key, keys.pair("mallory"))
         )
-        intruder.say(asker, c.Hello("mallory", 5, "default", nonce=b"n" * 16))
+        hello = c.Hello("mallory", keys.number("mallory"), "default", nonce=b"n" * 16)
+        intruder.say(asker, hello)
         assert isinstance(intruder.hear(asker), c.Welcome)
         start = [c.Start("shop/quotes.**", "live")]
         intruder.say(asker, c.Subscribe(sub, ["**"], start))
