@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from meshmsg import _control as c
 from meshmsg._allow import Grant
+from meshmsg._declared import Declared
 from meshmsg._errors import ConfigError
 from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
 from meshmsg.transports.curve import CONTROL, DATA
@@ -59,6 +60,7 @@ class Gate:
         self._doors: dict[str, Door] = {}
         self._told: set[tuple[str, ...]] = set()
         self._look_due = 0.0
+        self._declared = Declared()
         self._strays: dict[bytes, float] = {}  # by user, until when
         self._limit = connections_allowed(node.tuning.connections_max)
         self.counters = node.counters
@@ -347,12 +349,26 @@ class Gate:
             for info in welcome.streams
             if info.name.startswith(f"{welcome.peer}/") and grant.may_publish(info.topics)
         ]
-        recorded = [info for info in welcome.recorded if grant.may_publish(info.topics)]
+        if self._declared.learn(own):
+            self._screen_recorders(link)
+        recorded = [info for info in welcome.recorded if self._declared.may_lend(grant, info)]
         hidden = len(welcome.streams) - len(own) + len(welcome.recorded) - len(recorded)
         if hidden:
             self.counters["not_permitted"] += hidden
             self._tell_once("%s has streams that it may not publish", welcome.peer)
         return replace(welcome, streams=own, recorded=recorded)
+
+    def _screen_recorders(self, publisher: Link) -> None:
+        """A publisher says what its streams are: not all who recorded them may lend them."""
+        for link in self._node.links.up():
+            if link is not publisher and link.recorded:
+                grant, before = self.grant(link.user), link.recorded
+                link.recorded = {
+                    name: info
+                    for name, info in before.items()
+                    if self._declared.may_lend(grant, info)
+                }
+                self.counters["not_permitted"] += len(before) - len(link.recorded)
 
     def is_believed(self, link: Link, message: c.Message) -> bool:
         """Whether one that we dialled may say this: about its own streams, once it is known."""
