@@ -376,9 +376,14 @@ class Gate:
             return True
         good = bool(link.user)
         if isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
-            good = good and (message.stream in link.streams or message.stream in link.recorded)
+            lent = message.stream in link.recorded
+            if isinstance(message, c.Subscribed):
+                lent = lent and message.recorded  # how a stream is sent, its publisher says
+            good = good and (lent or message.stream in link.streams)
         elif isinstance(message, c.Rekey):
             good = good and message.stream in link.streams
+        elif isinstance(message, c.Joined):
+            good = good and all(tail.stream in link.streams for tail in message.streams)
         elif isinstance(message, c.Here):
             good = good and message.peer == link.peer
         elif isinstance(message, c.Bye):

@@ -173,3 +173,25 @@ def test_a_recorder_lends_only_streams_that_it_might_publish(keys: Any) -> None:
     assert early.recorded == {}
     assert welcome("mallory", recorded=told).recorded == {}
     assert list(welcome("archive", recorded=true).recorded) == ["shop/q"]
+
+
+def test_a_publisher_hands_out_no_work_of_another(keys: Any) -> None:
+    """It has taken a member of a group, it says, for a stream that is not its own."""
+    shop_keys, mallory_keys = keys.peer("shop"), keys.peer("mallory", publish=("chat.**",))
+    worker_keys = keys.peer("worker")
+    with (
+        Peer("shop", streams=[Stream("jobs.**")], security=shop_keys) as shop,
+        Peer("mallory", streams=[Stream("chat.**")], security=mallory_keys) as mallory,
+        Peer("worker", connect=[shop.address, mallory.address], security=worker_keys) as worker,
+        worker.subscribe("**", group="g", auto_ack=True) as jobs,
+    ):
+        shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
+        mallory.wait_for_subscribers("chat.a", timeout=WAIT_S)
+        node = mallory._open_node()
+        member = next(iter(node.publisher.groups._members.values()))
+        false = c.Joined(member.sub, [c.Tail("shop/jobs.**", 1, 0, 0)], member.work.addresses)
+        node.post(member.link, false)
+        counters = worker._open_node().counters
+        wait_until(lambda: counters["strange_answers"] > 0, WAIT_S)
+        shop.publish("jobs.a", "true")
+        assert jobs.get(timeout=WAIT_S).data == "true"
