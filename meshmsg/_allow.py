@@ -25,7 +25,7 @@ from meshmsg._values import check_name
 KEY_BYTES = 32
 PEERS_MAX = 100_000
 #: Combinations that are looked through before a permission counts as not given.
-STATES_MAX = 20_000
+STATES_MAX = 2_000
 _KEYS = ("name", "key", "publish", "subscribe", "stats")
 _ELSE = "\0"  # a level that no pattern names
 

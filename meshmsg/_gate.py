@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from meshmsg import _control as c
 from meshmsg._allow import Grant
+from meshmsg._declared import Declared
 from meshmsg._errors import ConfigError
 from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
 from meshmsg.transports.curve import CONTROL, DATA
@@ -59,6 +60,7 @@ class Gate:
         self._doors: dict[str, Door] = {}
         self._told: set[tuple[str, ...]] = set()
         self._look_due = 0.0
+        self._declared = Declared()
         self._strays: dict[bytes, float] = {}  # by user, until when
         self._limit = connections_allowed(node.tuning.connections_max)
         self.counters = node.counters
@@ -228,11 +230,8 @@ class Gate:
         return f"a peer that calls itself {peer!r} has the key of {grant.name or 'nobody'!r}"
 
     def is_another(self, instance: int, user: bytes) -> bool:
-        """Whether the number of a peer that is here belongs to another key."""
-        if not self.apart:
-            return False
-        known: list[Any] = [*self._node.clients(), *self._node.links.up()]
-        return any(one.instance == instance and one.user != user for one in known)
+        """Whether the number of a peer belongs to another key."""
+        return self.keyring is not None and not self.keyring.has_number(user, instance)
 
     def may_receive(self, user: bytes, stream: str) -> bool:
         """Whether a user may have all events of a stream of ours."""
@@ -336,7 +335,7 @@ class Gate:
             return f"our allow-list does not name the public key {welcome.key.hex()}"
         reason = self.why_not(user, welcome.peer)
         if not reason and self.is_another(welcome.instance, user):
-            reason = f"another peer has the number that {welcome.peer!r} calls its own"
+            reason = f"the number of {welcome.peer!r} is not one of its key"
         link.user = b"" if reason else user
         return reason
 
@@ -350,12 +349,26 @@ class Gate:
             for info in welcome.streams
             if info.name.startswith(f"{welcome.peer}/") and grant.may_publish(info.topics)
         ]
-        recorded = [info for info in welcome.recorded if grant.may_publish(info.topics)]
+        if self._declared.learn(own):
+            self._screen_recorders(link)
+        recorded = [info for info in welcome.recorded if self._declared.may_lend(grant, info)]
         hidden = len(welcome.streams) - len(own) + len(welcome.recorded) - len(recorded)
         if hidden:
             self.counters["not_permitted"] += hidden
             self._tell_once("%s has streams that it may not publish", welcome.peer)
         return replace(welcome, streams=own, recorded=recorded)
+
+    def _screen_recorders(self, publisher: Link) -> None:
+        """A publisher says what its streams are: not all who recorded them may lend them."""
+        for link in self._node.links.up():
+            if link is not publisher and link.recorded:
+                grant, before = self.grant(link.user), link.recorded
+                link.recorded = {
+                    name: info
+                    for name, info in before.items()
+                    if self._declared.may_lend(grant, info)
+                }
+                self.counters["not_permitted"] += len(before) - len(link.recorded)
 
     def is_believed(self, link: Link, message: c.Message) -> bool:
         """Whether one that we dialled may say this: about its own streams, once it is known."""
@@ -363,9 +376,14 @@ class Gate:
             return True
         good = bool(link.user)
         if isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
-            good = good and (message.stream in link.streams or message.stream in link.recorded)
+            lent = message.stream in link.recorded
+            if isinstance(message, c.Subscribed):
+                lent = lent and message.recorded  # how a stream is sent, its publisher says
+            good = good and (lent or message.stream in link.streams)
         elif isinstance(message, c.Rekey):
             good = good and message.stream in link.streams
+        elif isinstance(message, c.Joined):
+            good = good and all(tail.stream in link.streams for tail in message.streams)
         elif isinstance(message, c.Here):
             good = good and message.peer == link.peer
         elif isinstance(message, c.Bye):

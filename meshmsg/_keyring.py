@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import secrets
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,6 +38,8 @@ ALL = Grant("*", b"")
 _DOOR = b"curve control server"
 _CLIENT = b"curve client"
 _WELCOME = b"welcome"
+#: Of the 63 bits of a peer's number, those that are drawn at random where its key says the others.
+NUMBER_BITS = 23
 #: Bytes of a question that a proof answers.
 NONCE_BYTES = 16
 
@@ -94,6 +97,18 @@ class Keyring:
             return self.grants.get(bytes.fromhex(user.decode("ascii")))
         except ValueError:
             return None
+
+    def draw_number(self) -> int:
+        """A number for one start of this peer; where peers are told apart, one of our own key."""
+        if not self.apart:
+            return secrets.randbits(63)
+        return _number_part(self.curve.own.public) << NUMBER_BITS | secrets.randbits(NUMBER_BITS)
+
+    def has_number(self, user: bytes, number: int) -> bool:
+        """Whether a peer of this user can have drawn this number: nobody takes another's."""
+        if not self.apart:
+            return True
+        return number >> NUMBER_BITS == _number_part(bytes.fromhex(user.decode("ascii")))
 
     def own_name(self) -> str:
         """What the allow-list calls us; empty if it does not."""
@@ -181,6 +196,10 @@ def read_allow(path: Path) -> dict[bytes, Grant]:
         return parse_allow(data.decode(), str(path))
     except UnicodeDecodeError:
         raise ConfigError(str(path), "is not UTF-8 text") from None
+
+
+def _number_part(key: bytes) -> int:
+    return int.from_bytes(sha256(b"meshmsg instance" + key).digest()[:5], "little")
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -68,7 +68,7 @@ class Node:
         self.tuning = config.tuning
         self.software = software
         keyring = None if config.security is None else Keyring(config.security)
-        self.instance = secrets.randbits(63)
+        self.instance = secrets.randbits(63) if keyring is None else keyring.draw_number()
         self.epoch = time.time_ns() // 1000
         self.counters: Counter[str] = Counter()
         self.publisher = PublisherSide(config, self.epoch, self.wake)

@@ -142,8 +142,8 @@ class Reception:
             reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {node.config.mesh!r}"
         elif hello.instance == node.instance:
             reason = ITSELF
-        elif self._gate.is_another(hello.instance, request.user):
-            reason = f"another peer has the number that {hello.peer!r} calls its own"
+        elif not reason and self._gate.is_another(hello.instance, request.user):
+            reason = f"the number of {hello.peer!r} is not one of its key"
         elif identity not in self.clients and len(self.clients) >= CLIENTS_MAX:
             reason = f"{CLIENTS_MAX} peers are connected already"
         if reason:

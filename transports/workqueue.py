@@ -9,13 +9,32 @@ No class has a lock: whoever calls holds the one that guards the socket.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 
 import zmq
 
 from meshmsg.transports.curve import WORK
+from meshmsg.transports.doors import cut
 from meshmsg.transports.zmq_base import Context, Monitor, bind, companion
 from meshmsg.transports.zmq_inlet import ZmqInlet
+
+#: Connections to the socket of one member, which needs one: the others are strangers.
+CONNECTIONS_MAX = 16
+
+
+class WorkMonitor(Monitor):
+    """Tells when the member comes and goes, and keeps strangers from using up all descriptors."""
+
+    addresses: Sequence[tuple[str, str]] = ()
+
+    def read(self) -> Iterable[bool]:
+        """`True` for each connection made, `False` for each one lost."""
+        yield from super().read()
+        strangers = self._open - self._ours
+        if len(strangers) > CONNECTIONS_MAX:
+            descriptors = [int.from_bytes(one, sys.byteorder) for one in strangers]
+            cut(descriptors, [address for _, address in self.addresses])
 
 
 class WorkOutlet:
@@ -30,8 +49,9 @@ class WorkOutlet:
         )
         self.member = member
         self.connected = False
-        self.monitor = Monitor(self._socket)
+        self.monitor = WorkMonitor(self._socket)
         self.addresses: list[tuple[str, str]] = []
+        self.monitor.addresses = self.addresses
         try:
             for address in control_addresses:
                 self.addresses.append((address, bind(self._socket, _beside(address, member))))

@@ -47,6 +47,10 @@ class Keys:
         grant = next(grant for grant in self.grants if grant.name == name)
         allow(self.folder / at, Grant(name, grant.key, **rights))
 
+    def number(self, name: str) -> int:
+        """What a peer of this name may call its number."""
+        return Keyring(Security(key_dir=str(self.folder / name))).draw_number()
+
     def pair(self, name: str) -> Pair:
         return read_pair(self.folder / name / "peer.key")
 

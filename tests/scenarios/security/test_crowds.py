@@ -12,6 +12,7 @@ import pytest
 
 from meshmsg import Peer, Security, Stream, Tuning
 from meshmsg.transports.doors import connections_allowed, cut, cut_all
+from meshmsg.transports.workqueue import CONNECTIONS_MAX
 from tests.remote import RemotePeer, wait_until
 
 WAIT_S = 60.0
@@ -84,6 +85,21 @@ def test_a_thousand_silent_connections_do_not_stop_the_service(
                 wait_until(lambda: sum(map(is_cut, silent)) >= CROWD - 2 * 96, WAIT_S)
         wait_until(lambda: pub.eval("peer.stats()['security']['silent']") == 0, WAIT_S)
         assert pub.eval("peer.stats()['counters'].get('io_errors', 0)") == 0
+
+
+def test_silent_connections_to_the_port_of_a_worker_are_cut(mesh_key: str) -> None:
+    keys = Security(mesh_key=mesh_key)
+    with (
+        Peer("shop", streams=[Stream("jobs.**")], security=keys) as shop,
+        Peer("worker", connect=shop.address, security=keys) as worker,
+        worker.subscribe("jobs.**", group="g", auto_ack=True) as jobs,
+    ):
+        shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
+        member = next(iter(shop._open_node().publisher.groups._members.values()))
+        with crowd(member.work.addresses[0][1], count=100) as silent:
+            wait_until(lambda: sum(map(is_cut, silent)) >= 100 - 2 * CONNECTIONS_MAX, WAIT_S)
+            shop.publish("jobs.a", 1)
+            assert jobs.get(timeout=WAIT_S).data == 1
 
 
 def test_who_does_not_get_through_the_handshake_is_disconnected(mesh_key: str) -> None:

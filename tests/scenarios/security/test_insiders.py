@@ -11,6 +11,7 @@ from meshmsg import Peer, Stream
 from meshmsg import _control as c
 from meshmsg._control import stream_wire_id, subscription_token
 from meshmsg._frame_layout import FRAME_MAGIC
+from meshmsg._link import Link
 from meshmsg.transports.fanout import FanoutServer
 from meshmsg.transports.zmq_base import Context
 from tests.remote import wait_until
@@ -132,7 +133,8 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
         asker = intruder.socket(
             zmq.DEALER, shop.address, curve_of(keys.mesh_key, keys.pair("mallory"))
         )
-        intruder.say(asker, c.Hello("mallory", 5, "default", nonce=b"n" * 16))
+        hello = c.Hello("mallory", keys.number("mallory"), "default", nonce=b"n" * 16)
+        intruder.say(asker, hello)
         assert isinstance(intruder.hear(asker), c.Welcome)
         start = [c.Start("shop/quotes.**", "live")]
         intruder.say(asker, c.Subscribe(sub, ["**"], start))
@@ -141,3 +143,55 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
         assert isinstance(answer, c.Unjoined)
         assert answer.refused
         assert (publisher._subs[sub].link, publisher.groups._members[worker].link) == before
+
+
+def test_a_recorder_lends_only_streams_that_it_might_publish(keys: Any) -> None:
+    """What topics a stream has is said by its publisher, not by who claims to have recorded it."""
+    desk_keys, _ = keys.peer("desk"), keys.peer("shop")
+    keys.peer("mallory", publish=("chat.**",))
+    keys.peer("archive", publish=("quotes.**",))
+    told = [
+        c.StreamInfo(name, topics, 1, "buffer", "msgpack", 1)
+        for name, topics in (("shop/quotes.**", "chat.**"), ("shop/q", "chat.**"))
+    ]
+    with Peer("desk", security=desk_keys) as desk:
+        node = desk._open_node()
+
+    def welcome(name: str, streams: Any = (), recorded: Any = ()) -> Link:
+        link = Link("tcp://127.0.0.1:1", None, given=False)  # type: ignore[arg-type]
+        link.user, link.state = keys.public(name).hex().encode(), "up"
+        number = keys.number(name)
+        card = c.Welcome(name, number, "default", list(streams), [], recorded=list(recorded))
+        link.recorded = {info.name: info for info in node.gate.screen(link, card).recorded}
+        return link
+
+    true = [c.StreamInfo("shop/q", "quotes.**", 1, "buffer", "msgpack", 1)]
+    early = welcome("mallory", recorded=told)
+    assert list(early.recorded) == ["shop/q"]  # nobody has said yet what that is
+    node.links._links["early"] = early
+    welcome("shop", streams=true)
+    assert early.recorded == {}
+    assert welcome("mallory", recorded=told).recorded == {}
+    assert list(welcome("archive", recorded=true).recorded) == ["shop/q"]
+
+
+def test_a_publisher_hands_out_no_work_of_another(keys: Any) -> None:
+    """It has taken a member of a group, it says, for a stream that is not its own."""
+    shop_keys, mallory_keys = keys.peer("shop"), keys.peer("mallory", publish=("chat.**",))
+    worker_keys = keys.peer("worker")
+    with (
+        Peer("shop", streams=[Stream("jobs.**")], security=shop_keys) as shop,
+        Peer("mallory", streams=[Stream("chat.**")], security=mallory_keys) as mallory,
+        Peer("worker", connect=[shop.address, mallory.address], security=worker_keys) as worker,
+        worker.subscribe("**", group="g", auto_ack=True) as jobs,
+    ):
+        shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
+        mallory.wait_for_subscribers("chat.a", timeout=WAIT_S)
+        node = mallory._open_node()
+        member = next(iter(node.publisher.groups._members.values()))
+        false = c.Joined(member.sub, [c.Tail("shop/jobs.**", 1, 0, 0)], member.work.addresses)
+        node.post(member.link, false)
+        counters = worker._open_node().counters
+        wait_until(lambda: counters["strange_answers"] > 0, WAIT_S)
+        shop.publish("jobs.a", "true")
+        assert jobs.get(timeout=WAIT_S).data == "true"

@@ -69,7 +69,8 @@ def test_one_who_asks_for_more_gets_nothing_of_it(keys: Any, tmp_path: Path, int
         for prefix in (b"", bad, bad[:4], bad + b"xyz1", good[:7]):
             taker.subscribe(prefix)
         asker = intruder.socket(zmq.DEALER, shop.address, curve)
-        intruder.say(asker, c.Hello("mallory", 5, "default", nonce=b"n" * 16))
+        number = keys.number("mallory")
+        intruder.say(asker, c.Hello("mallory", number, "default", nonce=b"n" * 16))
         welcome = intruder.hear(asker)
         assert isinstance(welcome, c.Welcome)
         assert [info.name for info in welcome.streams] == ["shop/quotes.**"]
@@ -182,7 +183,13 @@ def test_a_name_belongs_to_its_key(keys: Any, intruder: Any) -> None:
             answer = intruder.hear(asker)
             assert isinstance(answer, c.Refused)
             assert "has the key of 'mallory'" in answer.reason
-        good = c.encode_message(c.Hello("mallory", 1, "default", nonce=b"n" * 16))
+        for number in (keys.number("desk"), keys.number("shop"), 1):
+            intruder.say(asker, c.Hello("mallory", number, "default", nonce=b"n" * 16))
+            answer = intruder.hear(asker)
+            assert isinstance(answer, c.Refused)
+            assert "is not one of its key" in answer.reason
+        hello = c.Hello("mallory", keys.number("mallory"), "default", nonce=b"n" * 16)
+        good = c.encode_message(hello)
         for _ in range(300):  # damaged, in any place
             bad = bytearray(good)
             bad[rng.randrange(len(bad))] = rng.randrange(256)
