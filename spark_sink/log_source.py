@@ -136,8 +136,8 @@ class LogSource:
         stream, epoch, at, stop = wanted
         with LogReader(self._folder(stream)) as reader:
             known = reader.journal.find(epoch)
-            if known is not None:
-                at = max(at, min(known.first, stop))
+            if known is not None and not at:
+                at = min(known.first, stop)
             reader.seek(epoch, at)
             for item in reader.runs():
                 if item.epoch != epoch if isinstance(item, Loss) else item.frame.epoch != epoch:

@@ -186,8 +186,8 @@ class PeerSource:
             (e for e in epochs_of(peer.logs[wanted.stream]) if e.epoch == wanted.epoch), None
         )
         first = wanted.first
-        if known is not None and not others:
-            first = min(max(first, known.origin), wanted.stop)
+        if known is not None and not others and not first:
+            first = min(known.origin, wanted.stop)
         if known is not None and known.ended and known.stop < wanted.stop and not others:
             # It is over and ended before that: a crash of the machine took its end.
             stop = max(first, known.stop)

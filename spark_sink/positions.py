@@ -156,7 +156,8 @@ def backlog(start: Mapping[str, int], end: Mapping[str, int], survey: Survey) ->
         state = survey.streams.get(stream)
         origins = {e.epoch: e.origin for e in state.epochs} if state is not None else {}
         for epoch, stop in sorted(epochs.items()):
-            first = max(start.get(key_of(stream, epoch), 0), origins.get(epoch, 0))
+            # Whoever has read some of it misses what a log that was begun anew does not have.
+            first = start.get(key_of(stream, epoch), 0) or origins.get(epoch, 0)
             if stop > first:
                 ranges.append(Range(stream, epoch, first, stop))
     return ranges

@@ -49,6 +49,23 @@ def test_a_folder_says_what_it_has(tmp_path: Path) -> None:
     assert only.streams[STREAM].epochs == found.streams[STREAM].epochs
 
 
+def test_what_a_log_begun_anew_lacks_is_lost_to_who_has_read_some(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        log.begin(first=41)
+        log.write(numbered(41, 50))
+    source = LogSource(str(tmp_path))
+    assert read(source, STREAM, EPOCH, 0, 50) == [*range(41, 50)]
+    assert read(source, STREAM, EPOCH, 30, 50) == [(30, 41, "gone"), *range(41, 50)]
+    assert read(source, STREAM, EPOCH, 30, 35) == [(30, 35, "gone")]
+    with Peer("shop", streams=[ORDERS], data_dir=str(tmp_path)) as peer:
+        remote = PeerSource([peer.address])
+        try:
+            assert read(remote, STREAM, EPOCH, 0, 50) == [*range(41, 50)]
+            assert read(remote, STREAM, EPOCH, 30, 50) == [(30, 41, "gone"), *range(41, 50)]
+        finally:
+            remote.close()
+
+
 def test_a_folder_gives_exactly_the_range(tmp_path: Path) -> None:
     with Log(tmp_path) as log:
         log.begin()

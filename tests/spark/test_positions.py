@@ -69,6 +69,12 @@ def test_a_recorder_that_came_late_has_lost_nothing() -> None:
     assert at.backlog({}, at.available({}, found), found) == [Range(A, 5, 41, 50)]
 
 
+def test_a_log_that_was_begun_anew_lacks_what_came_since_the_last_look() -> None:
+    found = survey(a=[Epoch(5, 41, 41, 50)])
+    start = {f"{A}/5": 30}
+    assert at.backlog(start, at.available(start, found), found) == [Range(A, 5, 30, 50)]
+
+
 def test_limit_shares_by_backlog_and_takes_old_epochs_first() -> None:
     found = survey(a=[Epoch(5, 0, 0, 10, True), Epoch(7, 0, 0, 1000)], b=[Epoch(3, 0, 0, 10)])
     end = at.limited({}, at.available({}, found), found, 101)
