@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
 from meshmsg._discovery import Discovery
-from meshmsg._errors import ProtocolError
+from meshmsg._errors import ConfigError, ProtocolError
 from meshmsg._presence import PeerInfo, PresenceHub
 from meshmsg._scout import Name, Scout
+from meshmsg._values import check_name
 from meshmsg.recovery.contacts import NEVER, ContactBook, DialTiming
 from meshmsg.recovery.membership import Card, Change, MemberBook
 from meshmsg.recovery.rumours import Rumours
@@ -120,7 +121,8 @@ class Finder:
         records = service.records
         try:
             instance = int(records.get("id", ""), 16)
-        except ValueError:
+            name = check_name("peer", records.get("peer", ""))  # anybody may have written it
+        except (ValueError, ConfigError):
             self._node.counters["strange_services"] += 1
             return
         if records.get("mesh") != self._node.config.mesh or instance == self._node.instance:
@@ -131,7 +133,7 @@ class Finder:
         heard_on = [] if self._scout is None else self._scout.zeroconf.get("interfaces", [])
         teller = next(filter(is_loopback, heard_on), "beyond this machine")
         addresses = self._usable(service.targets, teller)
-        self._learn(instance, records.get("peer", ""), addresses, "zeroconf")
+        self._learn(instance, name, addresses, "zeroconf")
 
     def _on_name(self, name: Name) -> None:
         now = time.monotonic()

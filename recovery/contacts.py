@@ -15,6 +15,8 @@ from typing import Any
 
 NEVER = float("inf")
 CONTACTS_MAX = 4096
+#: Where anybody on the network can tell of as many as it likes: others' words go before its.
+ANYBODY = "zeroconf"
 ADDRESSES_MAX = 16
 #: Attempts under way at once.
 DIALS_MAX = 64
@@ -87,7 +89,7 @@ class ContactBook:
             return NEVER
         contact = self._contacts.get(instance)
         if contact is None:
-            if not self._has_room():
+            if not self._has_room(source):
                 return NEVER
             wait = 0.0 if self._own < instance else self._timing.wait_s
             contact = Contact(addresses[:ADDRESSES_MAX], instance, name, due=now + wait)
@@ -102,7 +104,7 @@ class ContactBook:
         """An address at which somebody may be."""
         contact = self._contacts.get(address)
         if contact is None:
-            if not self._has_room():
+            if not self._has_room(source):
                 return
             contact = Contact((address,), due=now, is_seed=forever)
             self._contacts[address] = contact
@@ -120,11 +122,21 @@ class ContactBook:
         """There is nobody there for us: it is ourselves."""
         self._contacts.pop(key, None)
 
-    def _has_room(self) -> bool:
+    def _has_room(self, source: str) -> bool:
         if len(self._contacts) < CONTACTS_MAX:
             return True
         self.full += 1
-        return False
+        if source == ANYBODY:
+            return False
+        idle = (
+            key
+            for key, contact in self._contacts.items()
+            if contact.state == "waiting"
+            and not contact.is_seed
+            and {*contact.sources} <= {ANYBODY}
+        )
+        key = next(idle, None)
+        return key is not None and self._contacts.pop(key) is not None
 
     def _set_addresses(self, contact: Contact, addresses: tuple[str, ...]) -> None:
         """New ones are tried at once."""

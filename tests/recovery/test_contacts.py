@@ -212,6 +212,20 @@ def test_number_of_contacts_is_bounded(book: ContactBook) -> None:
     assert book.full == 5
 
 
+def test_what_anybody_says_makes_room_for_what_peers_say(
+    book: ContactBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contacts, "CONTACTS_MAX", 3)
+    for n in range(3):
+        book.learn(OWN + 1 + n, "made up", (f"tcp://{n}",), "zeroconf", now=0.0)
+    book.learn(OWN + 8, "a", ("tcp://a",), "zeroconf", now=0.0)
+    book.learn(OWN + 9, "b", ("tcp://b",), "gossip", now=0.0)
+    book.seed("tcp://c", "seed", now=0.0, forever=True)
+    book.learn(OWN + 10, "d", ("tcp://d",), "met", now=0.0)
+    book.learn(OWN + 11, "e", ("tcp://e",), "gossip", now=0.0)
+    assert [one["addresses"] for one in book.report()] == [["tcp://b"], ["tcp://c"], ["tcp://d"]]
+
+
 def test_dialled_back_peer_is_looked_after(book: ContactBook) -> None:
     book.adopt(OWN - 3, "b", "tcp://b", now=0.0)
     assert act(book, 0.1) == ([], [])
