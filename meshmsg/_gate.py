@@ -207,6 +207,7 @@ class Gate:
         node = self._node
         users = {key.hex().encode() for key in changed}
         node.reception.forget_users(users, now)
+        node.service.forget_users(users)
         node.links.cut_off(changed)
         # ZeroMQ cannot end one connection of many, nor tell which is whose: they all redial.
         self.counters["cut_off"] += len(changed)

@@ -66,8 +66,11 @@ def own_entries(publisher: PublisherSide) -> list[LogEntry]:
 class _Read:
     """One range that somebody reads."""
 
-    def __init__(self, identity: bytes, request: c.Read, reader: LogReader, now: float) -> None:
+    def __init__(
+        self, identity: bytes, user: bytes, request: c.Read, reader: LogReader, now: float
+    ) -> None:
         self.identity = identity
+        self.user = user
         self.number = request.number
         self.epoch = request.epoch
         self.at = request.first
@@ -118,7 +121,7 @@ class ReplayService:
             if self._stopped:
                 return
             if isinstance(message, c.Credit):
-                problem = self._on_credit(identity, message)
+                problem = self._on_credit(identity, message, user)
             elif message.mesh != self._mesh:
                 problem = f"this is mesh {self._mesh!r}, not {message.mesh!r}"
             elif isinstance(message, c.Read):
@@ -137,9 +140,9 @@ class ReplayService:
             self._thread.start()
         self._wanted.notify()
 
-    def _on_credit(self, identity: bytes, message: c.Credit) -> str:
+    def _on_credit(self, identity: bytes, message: c.Credit, user: bytes) -> str:
         read = self._reads.get((identity, message.number))
-        if read is None:
+        if read is None or read.user != user:
             # Of one that is over, it may have been on its way.
             return "" if not message.bytes else "no such read: it was over, or silent for too long"
         if not message.bytes:
@@ -168,7 +171,7 @@ class ReplayService:
         entry = next((e for e in self._entries() if e.stream == request.stream), None)
         if entry is None or not self.may(user, entry):
             return f"no log of stream {request.stream!r} here"
-        read = _Read(identity, request, LogReader(entry.folder), now)
+        read = _Read(identity, user, request, LogReader(entry.folder), now)
         self._reads[identity, request.number] = read
         self._turns.append(read)
         self.counters["reads"] += 1
@@ -181,6 +184,12 @@ class ReplayService:
     def _end(self, read: _Read) -> None:
         if self._reads.get((read.identity, read.number)) is read:
             del self._reads[read.identity, read.number]
+
+    def forget_users(self, users: set[bytes]) -> None:
+        """They may read less than before: what they read ends, whatever id they come back with."""
+        with self._wanted:
+            for read in [r for r in self._reads.values() if r.user in users]:
+                self._end(read)
 
     def _refuse(
         self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit, problem: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -195,3 +196,39 @@ def test_a_publisher_hands_out_no_work_of_another(keys: Any) -> None:
         wait_until(lambda: counters["strange_answers"] > 0, WAIT_S)
         shop.publish("jobs.a", "true")
         assert jobs.get(timeout=WAIT_S).data == "true"
+
+
+def test_a_read_ends_when_the_log_may_not_be_read_any_more(
+    keys: Any, intruder: Any, tmp_path: Path
+) -> None:
+    """Though its reader comes back with the same routing id, and goes on giving credit."""
+    shop_keys = keys.peer("shop")
+    keys.peer("mallory")
+    streams = [Stream("orders.**", durability="log")]
+    with Peer("shop", streams=streams, data_dir=tmp_path, security=shop_keys) as shop:
+        large = "secret" * 300_000
+        epoch = shop.publish("orders.eu", large).epoch
+        for _ in range(3):
+            shop.publish("orders.eu", large)
+        shop.flush(timeout=WAIT_S)
+        asker = intruder.listen(zmq.DEALER)
+        asker.setsockopt(zmq.ROUTING_ID, b"mallory's")
+        curve = curve_of(keys.mesh_key, keys.pair("mallory"))
+        curve.dial(asker, curve.doors[0])
+        asker.connect(shop.address)
+        intruder.say(asker, c.Read(1, "default", "shop/orders.**", epoch, 0, 4, 1))
+        part = intruder.hear(asker)
+        assert isinstance(part, c.Part)
+        assert not part.done
+        node = shop._open_node()
+        keys.change("shop", "mallory", subscribe=())
+        wait_until(lambda: node.counters["cut_off"] > 0, WAIT_S)
+
+        def asks_on() -> bool:  # what was said on the connection that was cut is lost
+            intruder.say(asker, c.Credit(1, 1 << 20))
+            return bool(asker.poll(200))
+
+        wait_until(asks_on, WAIT_S)
+        answer = intruder.hear(asker)
+        assert isinstance(answer, c.Part)
+        assert "no such read" in answer.error
