@@ -40,8 +40,6 @@ WINDOW_PART = 4
 SOON_S = 0.04
 #: After looking in vain, it is not tried again for up to so many waits.
 NAPS_MAX = 31
-#: After more than this at once there is no looking: others need the processor, the sender first.
-QUICK_BYTES = 4096
 #: What the kernel says where it cannot cut bursts, or not into packets larger than the MTU.
 _CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EMSGSIZE)
 _SEGMENT = struct.Struct("=H")
@@ -365,7 +363,6 @@ class MulticastClient:
         self.counters: Counter[str] = Counter()
         self._spin_ns = int(spin_s * 1e9)
         self._misses = self._naps = 0  # looks in vain in a row, waits for which it does not look
-        self._last_bytes = 0  # of the newest datagram
         #: A test or a demo may lose packets here: called with each, true means dropped.
         self.fault: Fault | None = None
         self._socket = _open(group, group.port, join=True)
@@ -423,7 +420,7 @@ class MulticastClient:
         """
         if self._naps:
             self._naps -= 1
-        elif self._spin_ns and self._last_bytes <= QUICK_BYTES:
+        elif self._spin_ns:
             datagram = self._look()
             if datagram is not None:
                 return datagram
@@ -448,7 +445,7 @@ class MulticastClient:
             )
         except OSError:  # nothing there, or an earlier packet of ours was refused (ICMP)
             return None
-        self._last_bytes = packet_bytes = len(data)
+        packet_bytes = len(data)
         for level, kind, value in control:
             if kind == UDP_GRO and level == SOL_UDP:
                 packet_bytes = _INT.unpack(value)[0]
