@@ -123,15 +123,25 @@ class Book:
     # Taking events ---------------------------------------------------------------------------
 
     def take(
-        self, items: Sequence[Stored | Loss], endpoints: Sequence[Endpoint], *, now: float
+        self,
+        items: Sequence[Stored | Loss],
+        endpoints: Sequence[Endpoint],
+        *,
+        now: float,
+        version: int | None = None,
     ) -> tuple[set[str], int]:
         """Put events down for the endpoints that want them, once each however often they come.
+
+        If the endpoints are no longer those of `version`, for those that there are now: nothing
+        may wait for one that was removed in this moment, since nobody would ever send it.
 
         Returns the endpoints that have something new, and how many events had come before.
         """
         changed: set[str] = set()
         again = 0
         with self.change() as db:
+            if version is not None and version != self.version():
+                endpoints = self.endpoints()
             tallies = Tallies(db, [endpoint.name for endpoint in endpoints])
             for item in items:
                 if isinstance(item, Loss):

@@ -282,6 +282,17 @@ def test_removing_an_endpoint_forgets_it(book: Book) -> None:
     assert (book.deliveries(), book.ledger().rows, book.waiting()) == ([], (), {})
 
 
+def test_nothing_is_taken_for_an_endpoint_that_was_removed_in_this_moment(book: Book) -> None:
+    hooks = [endpoint("one"), endpoint("two")]
+    for one in hooks:
+        book.put(one)
+    version = book.version()
+    book.remove("two")
+    assert book.take([event(0)], hooks, now=NOW, version=version) == ({"one"}, 0)
+    assert book.waiting() == {"one": 1}
+    assert [row.subscription for row in book.ledger().rows] == ["webhook one"]
+
+
 def test_the_file_is_for_its_owner(book: Book, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
