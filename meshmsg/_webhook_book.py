@@ -30,6 +30,13 @@ from meshmsg.recovery.ledger import Ledger
 from meshmsg.recovery.webhook_retry import Verdict
 
 ENDPOINTS_MAX = 100_000
+#: Asked for every few seconds, with all that waits for endpoints that hang: out of an index alone.
+COUNT_WAITING = (
+    "SELECT endpoint, COUNT(*) FROM deliveries INDEXED BY deliveries_waiting "
+    "WHERE state=0 GROUP BY endpoint"
+)
+#: Settled deliveries that are forgotten in one go.
+FORGET_MAX = 1_000
 
 
 class Book:
@@ -104,8 +111,11 @@ class Book:
         self.endpoint(name)
         with self.change() as db:
             waiting = self._waiting(name)
+            rows = db.execute("SELECT DISTINCT event FROM deliveries WHERE endpoint=?", (name,))
+            events = [event for (event,) in rows]
             for table in ("deliveries", "tallies"):
                 db.execute(f"DELETE FROM {table} WHERE endpoint=?", (name,))
+            _drop_unwanted(db, events)
             db.execute("DELETE FROM endpoints WHERE name=?", (name,))
             db.execute("UPDATE changes SET number = number + 1")
         return waiting
@@ -113,15 +123,25 @@ class Book:
     # Taking events ---------------------------------------------------------------------------
 
     def take(
-        self, items: Sequence[Stored | Loss], endpoints: Sequence[Endpoint], *, now: float
+        self,
+        items: Sequence[Stored | Loss],
+        endpoints: Sequence[Endpoint],
+        *,
+        now: float,
+        version: int | None = None,
     ) -> tuple[set[str], int]:
         """Put events down for the endpoints that want them, once each however often they come.
+
+        If the endpoints are no longer those of `version`, for those that there are now: nothing
+        may wait for one that was removed in this moment, since nobody would ever send it.
 
         Returns the endpoints that have something new, and how many events had come before.
         """
         changed: set[str] = set()
         again = 0
         with self.change() as db:
+            if version is not None and version != self.version():
+                endpoints = self.endpoints()
             tallies = Tallies(db, [endpoint.name for endpoint in endpoints])
             for item in items:
                 if isinstance(item, Loss):
@@ -289,10 +309,7 @@ class Book:
 
     def waiting(self) -> dict[str, int]:
         """How many deliveries each endpoint has waiting."""
-        rows = self._db.execute(
-            "SELECT endpoint, COUNT(*) FROM deliveries WHERE state=0 GROUP BY endpoint"
-        )
-        return dict(rows.fetchall())
+        return dict(self._db.execute(COUNT_WAITING).fetchall())
 
     def _waiting(self, name: str) -> int:
         row = self._db.execute(
@@ -304,15 +321,28 @@ class Book:
         """A row for each endpoint, stream and epoch: positions on one side, counts on the other."""
         return ledger_of(self._db, {one.name: one.state for one in self.endpoints()})
 
-    def forget(self, before: float) -> int:
-        """Remove settled deliveries last touched before a time, and events that nobody has left."""
+    def forget(self, before: float, most: int = FORGET_MAX) -> int:
+        """Remove settled deliveries last touched before a time, and events that nobody has left.
+
+        How many, up to `most`: nobody is to wait until a week's worth is looked through.
+        """
         with self.change() as db:
-            gone = db.execute("DELETE FROM deliveries WHERE state>0 AND updated<?", (before,))
-            db.execute(
-                "DELETE FROM events WHERE NOT EXISTS "
-                "(SELECT 1 FROM deliveries d WHERE d.event = events.id)"
-            )
-        return gone.rowcount
+            rows = db.execute(
+                "SELECT id, event FROM deliveries WHERE state IN (?, ?) AND updated<? LIMIT ?",
+                (DELIVERED, DEAD, before, most),
+            ).fetchall()
+            db.executemany("DELETE FROM deliveries WHERE id=?", [(one,) for one, _ in rows])
+            _drop_unwanted(db, {event for _, event in rows})
+        return len(rows)
+
+
+def _drop_unwanted(db: sqlite3.Connection, events: Iterable[int]) -> None:
+    """Remove those of the events that no delivery has left."""
+    db.executemany(
+        "DELETE FROM events WHERE id=?1 AND NOT EXISTS "
+        "(SELECT 1 FROM deliveries d WHERE d.event=?1)",
+        [(event,) for event in events],
+    )
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:

@@ -42,7 +42,9 @@ IDLE_S = 0.5
 UPKEEP_EVERY_S = 5.0
 #: Requests on the way at once, if the system grants that many files.
 REQUESTS_MAX = 4_000
-LOOKUPS_MAX = 64
+#: Names looked up at once, each by a thread while it takes (one for all posts to a name): as many
+#: may have a name server that hangs before others have to wait for their lookups.
+LOOKUPS_MAX = 500
 CROWDED_S = 0.05
 DRAIN_S = 5.0
 AFTER_FAILURE_S = 1.0

@@ -42,6 +42,7 @@ CREATE INDEX IF NOT EXISTS deliveries_key ON deliveries (endpoint, key, state, i
     WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS deliveries_event ON deliveries (event);
 CREATE INDEX IF NOT EXISTS deliveries_updated ON deliveries (state, updated);
+CREATE INDEX IF NOT EXISTS deliveries_waiting ON deliveries (endpoint, state) WHERE state = 0;
 """
 
 

@@ -93,7 +93,7 @@ class Taker:
                 self.counters["lost"] += sum(loss.count for loss in losses)
                 losses.clear()
                 if items:
-                    changed, again = book.take(items, endpoints, now=wall())
+                    changed, again = book.take(items, endpoints, now=wall(), version=version)
                     self.counters["taken"] += len(found) - again
                     self.counters["again"] += again
                     self._look(changed)

@@ -16,7 +16,7 @@ import msgspec
 
 from meshmsg._errors import ConfigError, EventTooLarge, MeshError
 from meshmsg._peer import Peer
-from meshmsg._webhook_book import Book, wall
+from meshmsg._webhook_book import FORGET_MAX, Book, wall
 from meshmsg._webhook_queue import Line
 from meshmsg._webhook_types import Endpoint, unpack
 from meshmsg.recovery.webhook_retry import Lane, Verdict
@@ -155,8 +155,9 @@ class Undertaker:
             more |= buried > 0 and excess > left
             left = max(0, left - buried)
         if time.monotonic() >= self._forgot:
+            if self._book.forget(forget_before) == FORGET_MAX:
+                return True
             self._forgot = time.monotonic() + FORGET_EVERY_S
-            self._book.forget(forget_before)
         return more
 
     def _clear(self, endpoint: Endpoint, most: int, busy: set[int], word: str, reason: str) -> int:

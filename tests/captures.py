@@ -27,6 +27,7 @@ from meshmsg._control import stream_wire_id
 from meshmsg._frame import encode_frame
 from meshmsg._packet import CONFIRM, NACK, REPAIR, PacketBeat, PacketRequest, PacketStatus
 from meshmsg.recovery.packet_seal import Sealer
+from tests import processes
 from tests.packets import cut_frame, parity_of
 from tests.tools import ROOT, need
 
@@ -101,7 +102,7 @@ class Capture:
         self._probe.bind(("127.0.0.1", 0))
         self._probe.connect(self._probe.getsockname())
         wanted = [*self._wanted, f"udp port {self._probe.getsockname()[1]}"]
-        self._process = subprocess.Popen(
+        self._process = processes.start(
             [dumpcap, "-q", "-i", LOOPBACK, "-B", "32", "-f", " or ".join(wanted), "-w", "-"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

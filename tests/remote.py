@@ -36,8 +36,10 @@ class RemotePeer:
 
     def __init__(self, name: str, *, within: Sequence[str] = (), **arguments: Any) -> None:
         """`within` is put before the command: a network namespace."""
+        from tests import processes  # which the other end has not, and does not need
+
         self.name = name
-        self._process = subprocess.Popen(
+        self._process = processes.start(
             [*within, sys.executable, "-u", "-W", "ignore", str(Path(__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -113,20 +115,16 @@ class RemotePeer:
 
     def close(self) -> int:
         """Close the peer and wait for the process to end; returns its exit status."""
+        from tests import processes
+
         if self._process.poll() is None:
             self.go_on()
             assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+                self._process.stdin.close()
                 self._process.wait(15)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(5)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        return self._process.returncode
+        processes.end(self._process)
+        return int(self._process.returncode)
 
     def __enter__(self) -> RemotePeer:
         return self

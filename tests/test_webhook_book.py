@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from meshmsg import ConfigError, Loss, _webhook_queue
-from meshmsg._webhook_book import Book
+from meshmsg._webhook_book import COUNT_WAITING, Book
 from meshmsg._webhook_tables import FILE
 from meshmsg._webhook_types import Endpoint, Secret, Stored, batch_id, body_of, pack
 from meshmsg.recovery.webhook_retry import Verdict
@@ -243,6 +243,35 @@ def test_settled_deliveries_are_forgotten_in_time_and_waiting_ones_are_not(book:
     assert book.ledger().reconciles, "counts outlive what they count"
 
 
+def kept(book: Book) -> list[int]:
+    return [seq for (seq,) in book._db.execute("SELECT seq FROM events ORDER BY seq")]
+
+
+def test_what_is_forgotten_at_once_has_a_bound_and_takes_no_event_that_others_have(
+    book: Book,
+) -> None:
+    hooks = [endpoint("one"), endpoint("two")]
+    for one in hooks:
+        book.put(one)
+    book.take([event(n) for n in range(10)], hooks, now=NOW)
+    parcels, _ = book.due(hooks[0], 10, set(), now=NOW)
+    book.record([("one", lines, Verdict("delivered", 1), 200) for lines in parcels], now=NOW)
+    assert [book.forget(NOW + 1, 4) for _ in range(4)] == [4, 4, 2, 0]
+    assert kept(book) == list(range(10)), "the other waits for them"
+    parcels, _ = book.due(hooks[1], 7, set(), now=NOW)
+    book.record([("two", lines, Verdict("dead", 1), 500) for lines in parcels], now=NOW)
+    assert book.forget(NOW + 1) == 7
+    assert kept(book) == [7, 8, 9]
+    book.remove("two")
+    assert kept(book) == []
+
+
+def test_what_waits_is_counted_out_of_an_index_alone(book: Book) -> None:
+    """Millions wait where endpoints hang, and the others must not wait for them to be counted."""
+    ((*_, plan),) = book._db.execute("EXPLAIN QUERY PLAN " + COUNT_WAITING).fetchall()
+    assert "USING COVERING INDEX deliveries_waiting" in plan
+
+
 def test_removing_an_endpoint_forgets_it(book: Book) -> None:
     one = endpoint()
     book.put(one)
@@ -251,6 +280,17 @@ def test_removing_an_endpoint_forgets_it(book: Book) -> None:
     assert book.remove("hook") == 2
     book.record([("hook", lines, Verdict("delivered", 1), 200)], now=NOW)  # it was on the way
     assert (book.deliveries(), book.ledger().rows, book.waiting()) == ([], (), {})
+
+
+def test_nothing_is_taken_for_an_endpoint_that_was_removed_in_this_moment(book: Book) -> None:
+    hooks = [endpoint("one"), endpoint("two")]
+    for one in hooks:
+        book.put(one)
+    version = book.version()
+    book.remove("two")
+    assert book.take([event(0)], hooks, now=NOW, version=version) == ({"one"}, 0)
+    assert book.waiting() == {"one": 1}
+    assert [row.subscription for row in book.ledger().rows] == ["webhook one"]
 
 
 def test_the_file_is_for_its_owner(book: Book, tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ class StatsdInlet:
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
-        #: A test may lose datagrams here: called with each, true means dropped.
 
     @property
     def address(self) -> tuple[str, int]:

@@ -60,6 +60,12 @@ def serve(
         str, typer.Option(metavar="TIME", help="How far a post's time may be from now.")
     ] = "5m",
     body_max: Annotated[str, typer.Option(metavar="SIZE", help="Largest body taken.")] = "1MiB",
+    remember: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Ids known again: those of the newest N posts.")
+    ] = 100_000,
+    overflow: Annotated[
+        str, typer.Option(help="When subscribers are too slow: buffer, block, drop_oldest, ...")
+    ] = "buffer",
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: PEM, certificate and key.")
     ] = None,
@@ -79,7 +85,7 @@ def serve(
     raise_file_limit()
     peer = publishing_peer(
         "webhook-in",
-        Stream(pattern),
+        Stream(pattern, overflow=overflow),
         mesh_bind=mesh_bind,
         connect=connect,
         name=name,
@@ -96,6 +102,7 @@ def serve(
         path=path,
         tolerance=tolerance,
         body_bytes_max=body_max,
+        remember=remember,
         certificate=certificate,
     )
     with peer, server:

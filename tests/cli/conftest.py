@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meshmsg.cli import _logs, app
+from tests import processes
 
 #: Long enough for any machine; nothing waits for it unless something is broken.
 PATIENCE_S = 60.0
@@ -34,7 +35,7 @@ class Running:
     ) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MESHMSG_")}
         environment["MESHMSG_DISCOVERY"] = "none"  # tests do not meet each other
-        self.process = subprocess.Popen(
+        self.process = processes.start(
             [sys.executable, "-W", "error", "-m", "meshmsg", *arguments],
             stdin=stdin,
             stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ import pytest
 
 from meshmsg import Peer
 from meshmsg._config import Stream
+from tests import processes
 
 FREE = "tcp://127.0.0.1:*"
 #: Far above what it takes, and well below any of the time-outs that it must not sit through.
@@ -136,12 +137,9 @@ def test_ctrl_c_ends_the_market_and_its_workers(start: Any) -> None:
 
 def test_a_closed_pipe_ends_sub_quietly_though_no_more_events_come() -> None:
     command = [sys.executable, "-W", "error", "-m", "meshmsg", "sub", "a.**", "--connect"]
-    with (
-        Peer("p", bind=FREE, streams=Stream("**")) as peer,
-        subprocess.Popen(
-            [*command, peer.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as sub,
-    ):
+    with Peer("p", bind=FREE, streams=Stream("**")) as peer:
+        pipe = subprocess.PIPE
+        sub = processes.start([*command, peer.address], stdout=pipe, stderr=pipe)
         assert sub.stdout is not None
         assert sub.stderr is not None
         peer.wait_for_subscribers("a.b", timeout=60)
@@ -155,17 +153,16 @@ def test_a_closed_pipe_ends_sub_quietly_though_no_more_events_come() -> None:
 def test_a_closed_pipe_ends_sub_quietly_in_the_middle_of_many() -> None:
     command = f"{sys.executable} -W error -m meshmsg sub 'a.**' --connect $0 | head -n 2"
     with Peer("p", bind=FREE, streams=Stream("**")) as peer:
-        shell = subprocess.Popen(
+        shell = processes.start(
             ["bash", "-o", "pipefail", "-c", command, peer.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ,
         )
-        with shell:
-            peer.wait_for_subscribers("a.b", timeout=60)
-            peer.publish_many("a.b", ["x" * 100] * 20_000)
-            out, err = shell.communicate(timeout=60)
+        peer.wait_for_subscribers("a.b", timeout=60)
+        peer.publish_many("a.b", ["x" * 100] * 20_000)
+        out, err = shell.communicate(timeout=60)
     assert shell.returncode == 0
     assert out.count("\n") == 2
     assert err == ""

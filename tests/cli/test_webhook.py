@@ -82,6 +82,8 @@ def _states(run: Any, folder: tuple[str, ...]) -> list[str]:
         ("resend", "7"),
         ("resend", "7", "--dead", "x"),
         ("run",),
+        ("serve", "--topic", "hooks.a", "--scheme", "none", "--remember", "0"),
+        ("serve", "--topic", "hooks.a", "--scheme", "none", "--overflow", "often"),
     ],
 )
 def test_wrong_usage_is_said(run: Any, tmp_path: Path, arguments: tuple[str, ...]) -> None:

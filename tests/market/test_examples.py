@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.ports import free_port
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "market_data"
@@ -31,7 +32,7 @@ class Program:
     def __init__(self, folder: Path, name: str, *command: str) -> None:
         self._log = folder / f"{name}.log"
         with self._log.open("w") as out:
-            self.process = subprocess.Popen(
+            self.process = processes.start(
                 [sys.executable, "-u", *command], stdout=out, stderr=out, cwd=folder
             )
 

@@ -40,6 +40,7 @@ from meshmsg.recovery.log_reader import Entry, LogReader
 from meshmsg.recovery.log_repair import find_frames
 from meshmsg.recovery.log_verify import summarize, verify
 from meshmsg.recovery.log_writer import LogWriter
+from tests import processes
 from tests.recovery.simulation.log_world import (
     DATA,
     STREAM,
@@ -209,7 +210,7 @@ def test_reader_in_another_process_follows_a_log_that_is_written(tmp_path: Path)
     with LogWriter(str(tmp_path), STREAM, settings=chosen) as writer:
         writer.begin(7)
         writer.append(frame_of(7, 0, [b"x"]), 0, 1)
-        child = subprocess.Popen(
+        child = processes.start(
             [sys.executable, "-c", program, writer.folder.path],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -20,6 +20,7 @@ from meshmsg.recovery.log_commit import Committer
 from meshmsg.recovery.log_cursors import Cursors
 from meshmsg.recovery.log_folder import LogFolder, find_logs
 from meshmsg.recovery.log_writer import LogWriter
+from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until as wait_for
 
@@ -271,15 +272,13 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
     workers = [threading.Thread(target=work, args=(name,)) for name in ("anna", "bert")]
     for worker in workers:
         worker.start()
-    children: list[subprocess.Popen[bytes]] = []
     published = 0
     try:
         for life in range(4):
-            child = subprocess.Popen(
+            child = processes.start(
                 [sys.executable, "-c", PUBLISHER, str(tmp_path), address, str(published)],
                 stdout=subprocess.PIPE,
             )
-            children.append(child)
             assert child.stdout is not None
             lines = [child.stdout.readline()]
             if life == 0:
@@ -302,9 +301,6 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
             assert not group_of(peer)["lost"]
     finally:
         stopping.set()
-        for child in children:
-            with child:
-                child.kill()
         for worker in workers:
             worker.join(30)
     seen = Counter(handled)

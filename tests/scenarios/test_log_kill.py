@@ -15,6 +15,7 @@ from meshmsg._event import Loss
 from meshmsg.recovery.log_folder import find_logs
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.log_verify import verify
+from tests import processes
 
 ROUNDS = 20
 STREAM = "victim/numbers.**"
@@ -50,7 +51,7 @@ while True:
 
 def one_life(data_dir: Path, fsync: str, seed: int, rng: Random) -> tuple[int, int]:
     """Start a writer and kill it; the epoch and how far it had acknowledged."""
-    child = subprocess.Popen(
+    child = processes.start(
         [sys.executable, "-c", WRITER, str(data_dir), fsync, str(seed)], stdout=subprocess.PIPE
     )
     assert child.stdout is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 
 from meshmsg import BindError, ConfigError, Peer, Stream, Subscription, nanomsg
 from meshmsg.nanomsg import NanomsgIn, NanomsgOut
+from tests import processes
 from tests.remote import wait_until
 
 PATIENCE_S = 30
@@ -188,7 +188,7 @@ def test_a_named_bridge_goes_on_after_a_kill(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "meshmsg", *arguments, "-c", shop.address, "--quiet"]
         found: list[int] = []
         for stop in (100, 200):
-            bridge = subprocess.Popen(command)
+            bridge = processes.start(command)
             try:
                 while not found or found[-1] < stop - 1:
                     found.append(int(pull.recv()))

@@ -16,6 +16,7 @@ from meshmsg import Peer
 from meshmsg._replay_client import ReplayClient
 from meshmsg.recovery.log_folder import find_logs
 from meshmsg.recovery.log_verify import verify
+from tests import processes
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 
@@ -50,7 +51,7 @@ with Peer("rec", record=record, data_dir=sys.argv[1], connect=sys.argv[2]) as pe
 
 
 def start_recorder(data_dir: Path, address: str, fsync: str) -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(
+    child = processes.start(
         [sys.executable, "-c", RECORDER, str(data_dir), address, fsync],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -130,7 +131,7 @@ def test_publisher_and_recorder_are_killed_in_turn(tmp_path: Path) -> None:
         for round_ in range(4):
             with RemotePeer("pub", streams=[{"topics": "a.**"}], bind=address) as pub:
                 pub.run(LOAD)
-                child = subprocess.Popen(
+                child = processes.start(
                     [sys.executable, "-c", code, str(data_dir), address, "batch"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from meshmsg import Peer, Stream
+from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -54,7 +55,7 @@ Names = dict[tuple[int, int], bytes]
 
 def one_life(data_dir: Path, address: str, fsync: str, seed: int, rng: Random) -> Names:
     """Start a publisher and kill it; what it acknowledged."""
-    child = subprocess.Popen(
+    child = processes.start(
         [sys.executable, "-c", PUBLISHER, str(data_dir), address, fsync, str(seed)],
         stdout=subprocess.PIPE,
     )

@@ -16,6 +16,7 @@ import pytest
 
 import meshmsg
 from meshmsg import AsyncPeer, Peer, Stream
+from tests import processes
 from tests.remote import RemotePeer, wait_until
 
 THREADS = 8
@@ -306,7 +307,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("program", [LEAVES_BY_ITSELF, LEAVES_ITS_LOOP], ids=["sync", "async"])
 @pytest.mark.parametrize("again", range(3))
 def test_process_ends_by_itself_after_ctrl_c(program: str, again: int) -> None:
-    process = subprocess.Popen(
+    process = processes.start(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None

@@ -27,6 +27,7 @@ from standardwebhooks import Webhook
 from meshmsg import BindError, ConfigError, LogFull, Peer, Stream, Subscription
 from meshmsg.transports import webhook_in
 from meshmsg.webhooks import Webhooks, WebhookServer
+from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -295,7 +296,7 @@ def test_killed_between_taking_and_answering_it_is_taken_once(tmp_path: Path) ->
     command = ("webhook", "serve", "--topic", "hooks.shop", "--secret", SECRET, *bind)
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "meshmsg", "--log", "off", *command])
+        return processes.start([sys.executable, "-m", "meshmsg", "--log", "off", *command])
 
     done: list[int] = []
     over = threading.Event()

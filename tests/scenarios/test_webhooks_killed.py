@@ -11,6 +11,7 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg.webhooks import WebhookRegistry
+from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -20,12 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def receiver(port: int, taken: Path, secret: str) -> subprocess.Popen[bytes]:
     program = [sys.executable, str(ROOT / "tests" / "hooks.py"), str(port), str(taken), secret]
-    return subprocess.Popen(program)
+    return processes.start(program)
 
 
 def sender(folder: Path, address: str) -> subprocess.Popen[bytes]:
     arguments = ["webhook", "run", "--data-dir", str(folder), "--connect", address, "--quiet"]
-    return subprocess.Popen([sys.executable, "-m", "meshmsg", "--log", "off", *arguments])
+    return processes.start([sys.executable, "-m", "meshmsg", "--log", "off", *arguments])
 
 
 def lines(path: Path) -> list[list[str]]:

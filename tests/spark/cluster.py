@@ -13,6 +13,7 @@ from types import TracebackType
 import pyspark
 
 from meshmsg.spark_sink import ensure_java
+from tests import processes
 
 ROOT = Path(__file__).parent.parent.parent
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -63,7 +64,7 @@ class Cluster:
         command = [SPARK_HOME / "bin/spark-class", f"org.apache.spark.deploy.{kind}"]
         command += ["--host", "127.0.0.1", "--webui-port", "0", *options]
         with (self._folder / f"{kind}.log").open("ab") as log:
-            return subprocess.Popen(
+            return processes.start(
                 command, env=environment, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT
             )
 

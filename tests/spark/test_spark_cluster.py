@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from meshmsg import Peer, Stream
+from tests import processes
 from tests.spark.cluster import ROOT, START_S, Cluster
 
 EVENTS = 120_000
@@ -71,7 +72,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
         for first in range(0, EVENTS, 10_000):
             peer.publish_many("orders.eu", [{"n": n} for n in range(first, first + 10_000)])
         with (tmp_path / "driver.log").open("wb") as log:
-            driver = subprocess.Popen(
+            driver = processes.start(
                 [
                     sys.executable,
                     "-W",

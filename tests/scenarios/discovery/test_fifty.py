@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.processes import start
 from tests.remote import RemotePeer, wait_until
 
 PROCESSES = 10
@@ -51,7 +51,7 @@ for watch in watches:
 def load() -> Iterator[None]:
     """As many busy processes as the machine has cores, besides all the peers."""
     command = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(command) for _ in range(os.cpu_count() or 2)]
+    busy = [start(command) for _ in range(os.cpu_count() or 2)]
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from meshmsg._control import stream_wire_id
 from meshmsg._multicast import split_group
+from tests import processes
 from tests.remote import RemotePeer
 
 FLOOD = Path(__file__).parents[2] / "flood.py"
@@ -25,7 +26,7 @@ ATTEMPTS = 3
 def flooded(host: str, port: int, epoch: int, stop: int) -> Iterator[None]:
     """While in the block, a process floods that port; it must have sent a lot."""
     arguments = [host, port, "127.0.0.1", WIRE_ID, epoch, stop]
-    flood = subprocess.Popen(
+    flood = processes.start(
         [sys.executable, str(FLOOD), *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
