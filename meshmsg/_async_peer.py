@@ -23,7 +23,7 @@ from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
 from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
 from meshmsg._publisher import PublisherSide
-from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss, no_publishers
+from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.recovery.loss_detector import NEVER
 
@@ -120,7 +120,7 @@ class AsyncSubscription(SubscriptionBase):
             self._check_open()
             self._check_refused()
             if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeout(no_publishers(self._node, self._publishers(), count, timeout))
+                raise WaitTimeout(self._no_publishers(count, timeout))
             self._intake.tend(time.monotonic(), force=True)
             await asyncio.sleep(POLL_S)
 

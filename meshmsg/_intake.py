@@ -82,6 +82,8 @@ KEEP_UP_DATAGRAMS = 3
 #: Magic, kind, flags, place, stream and epoch: all that live first packets of a stream share.
 SINGLE_PREFIX_BYTES = HEAD.size - 8
 READ_FRAMES_MAX = 64
+#: When so many packets of other streams came and none of a feed's, something may be misspelt.
+OTHERS_TOLD = 5
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
 SIGNALS_S = 0.5
@@ -437,6 +439,9 @@ class Intake:
         source = self._by_wire.get(int.from_bytes(data[STREAM_AT : STREAM_AT + 8], "little"))
         if source is None or source.packets is None:
             self.counters["other_packets"] += 1  # another stream shares the group
+            if self.counters["other_packets"] == OTHERS_TOLD:
+                for problem in self.unheard():
+                    log.warning("%s", problem)
             return
         packets = source.packets
         for frame in packets.receive(line, datagram, now):
@@ -685,6 +690,20 @@ class Intake:
             self._packet_fault, self._fault_at = fault, at
             for group, line in self._lines.items():
                 line.fault = fault if at in (None, group[:2]) else None
+
+    def unheard(self) -> list[str]:
+        """Feeds of which no packet has come, and what may be the matter, in words."""
+        others, heard = self.counters["other_packets"], ""
+        if others:
+            heard = (
+                f", but {others} packets of other streams were: the names of the publisher, of the "
+                f"stream and of the mesh ({self._mesh!r}) have to be the same on both sides"
+            )
+        return [
+            f"nothing was heard of {source.info.name} at {source.packets.info.group}{heard}"
+            for source in list(self._by_name.values())
+            if source.receiver is None and source.packets is not None and source.link is None
+        ]
 
     def injected_drops(self) -> int:
         """Packets lost on purpose."""

@@ -216,6 +216,14 @@ class Outlet(OpenFrame):
             return True
         return self.packets is not None and self.packets.is_crowded()
 
+    def blockers(self) -> dict[int, str]:
+        """Whom publishing waits for, by subscription: their names."""
+        claims = self.sender.flow.claims
+        names = {claim.sub: claim.label for claim in self.sender.flow.blockers()}
+        for sub in () if self.packets is None else self.packets.sender.holders():
+            names[sub] = claims[sub].label if sub in claims else unconnected(sub)
+        return names
+
     def tail_next(self) -> int:
         """One past the last event that is on its way to subscribers."""
         return self.sender.sealed if self.packets is None else self.packets.sent_events
@@ -605,7 +613,7 @@ class PublisherSide:
             while outlet.gated and not self._closed:
                 left = SIGNALS_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
-                    names = [claim.label for claim in outlet.sender.flow.blockers()]
+                    names = list(outlet.blockers().values())
                     raise PublishTimeout(outlet.stream, timeout or 0.0, names)
                 self._changed.wait(min(left, SIGNALS_S))
             if self._closed:
@@ -653,7 +661,7 @@ class PublisherSide:
         """The stream of a topic and the subscribers that block it."""
         with self._lock:
             outlet = self._routes[topic]
-            return outlet.stream, [claim.label for claim in outlet.sender.flow.blockers()]
+            return outlet.stream, list(outlet.blockers().values())
 
     def wait_for_subscribers(self, topic: str, count: int, timeout: float | None) -> int:
         """How many subscribers take the topic, once there are `count` or the time is up."""
@@ -745,7 +753,7 @@ class PublisherSide:
             for outlet in self._outlets.values():
                 sender = outlet.sender
                 if outlet.packets is not None:
-                    due = min(due, outlet.packets.on_tick(now))
+                    due = min(due, self._tend_packets(outlet, outlet.packets, now))
                 else:
                     if sender.heartbeat_due() <= now:
                         fanout.send(sender.heartbeat(now=now).encode())
@@ -755,7 +763,7 @@ class PublisherSide:
                 if outlet.gated:
                     due = min(due, now + 0.05)
                     for claim in sender.flow.on_deadline(now=now):
-                        self._evict(outlet, claim, now)
+                        self._evict(outlet, claim.sub, claim.label)
                     self._open_gate(outlet)
             self._drain_tokens(now)
             self._forget_detached(now)
@@ -790,14 +798,30 @@ class PublisherSide:
             filling &= at != outlet.next and outlet.count > DENSE_EVENTS
         return filling
 
-    def _evict(self, outlet: Outlet, claim: Claim, now: float) -> None:
+    def _tend_packets(self, outlet: Outlet, packets: PacketOutlet, now: float) -> float:
+        """Send packets that are due; they wait for whom the stream waits for."""
+        flow = outlet.sender.flow
+        strangers = []
+        for sub in packets.sender.evict(now=now):
+            claim = flow.evict(sub, now=now)
+            if claim is not None:
+                self._evict(outlet, sub, claim.label)
+            elif sub not in flow.claims:
+                strangers.append(sub)
+        if strangers:  # there may be thousands, if somebody invents them
+            more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+            self._evict(outlet, strangers[0], unconnected(strangers[0]) + more, len(strangers))
+        packets.sender.set_aside(flow.aside())
+        return packets.on_tick(now)
+
+    def _evict(self, outlet: Outlet, sub: int, label: str, count: int = 1) -> None:
         waited = outlet.config.evict_after
         reason = f"blocked {outlet.stream} for {waited:g} s without reading"
-        log.warning("evicted %s: it %s", claim.label, reason)
-        self.counters["evictions"] += 1
-        remote = self._subs.get(claim.sub)
+        log.warning("evicted %s: it %s", label, reason)
+        self.counters["evictions"] += count
+        remote = self._subs.get(sub)
         if remote is not None:
-            self._post(remote.link, Evicted(claim.sub, outlet.stream, f"you {reason}"))
+            self._post(remote.link, Evicted(sub, outlet.stream, f"you {reason}"))
 
     def _open_gate(self, outlet: Outlet) -> None:
         if outlet.gated and not self._closed and not outlet.is_shut():
@@ -1182,6 +1206,11 @@ class PublisherSide:
             if outlet.spill is not None:
                 outlet.spill.close()
         self._spills.close()
+
+
+def unconnected(sub: int) -> str:
+    """What a multicast receiver is called of which only its reports are known."""
+    return f"receiver #{sub & 0xFFFFFF:06x} (not connected)"
 
 
 def _nobody() -> None:

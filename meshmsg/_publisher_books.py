@@ -35,7 +35,7 @@ def subscribers_of(outlet: Outlet) -> list[Claim]:
 def stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> dict[str, Any]:
     """Figures of a stream, as plain data."""
     sender = outlet.sender
-    blockers = {claim.sub for claim in sender.flow.blockers()} if outlet.gated else set()
+    blockers = outlet.blockers() if outlet.gated else {}
     return {
         "stream": outlet.stream,
         "epoch": outlet.epoch,
@@ -48,7 +48,7 @@ def stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> di
         "buffer_bytes": sender.buffer.bytes,
         "dropped": sender.buffer.discarded_claimed,
         "blocked": outlet.gated,
-        "blocked_by": [c.label for c in sender.flow.claims.values() if c.sub in blockers],
+        "blocked_by": list(blockers.values()),
         **({} if outlet.packets is None else {"multicast": outlet.packets.stats()}),
         **({} if outlet.log is None else {"log": outlet.log.stats()}),
         **({} if outlet.spill is None else {"spill": outlet.spill.stats()}),

@@ -191,6 +191,15 @@ class SubscriptionBase:
     def _publishers(self) -> int:
         return len(self._intake.sources())
 
+    def _no_publishers(self, count: int, timeout: float | None) -> str:
+        """What is known of the peers and the feeds that were waited for."""
+        known = [f"{link.address} is {link.state}" for link in self._node.links.all()]
+        known += self._intake.unheard()
+        return (
+            f"{self._publishers()} of {count} streams after {timeout:g} s "
+            f"({', '.join(known) or 'this peer knows no other: give it connect='})"
+        )
+
     def _handle_loss(self, loss: Loss) -> None:
         if self._on_loss == "raise":
             raise EventsLost(loss)
@@ -307,7 +316,7 @@ class Subscription(SubscriptionBase):
             self._check_refused()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeout(no_publishers(self._node, self._publishers(), count, timeout))
+                raise WaitTimeout(self._no_publishers(count, timeout))
             with intake.lock:
                 now = time.monotonic()
                 if not intake.closed and not intake.pump(now):
@@ -364,12 +373,3 @@ class Subscription(SubscriptionBase):
 
 def _left(deadline: float | None) -> float:
     return -1 if deadline is None else max(0.001, deadline - time.monotonic())
-
-
-def no_publishers(node: Node, have: int, count: int, timeout: float | None) -> str:
-    """What is known of the peers that were waited for."""
-    links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
-    return (
-        f"{have} of {count} streams after {timeout:g} s "
-        f"({links or 'this peer knows no other: give it connect='})"
-    )

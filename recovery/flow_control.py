@@ -136,6 +136,20 @@ class FlowControl:
             self._settle(now)
         return evicted
 
+    def evict(self, sub: int, *, now: float) -> Claim | None:
+        """Its packets were waited for too long: nor is it waited for here; `None` if it was not."""
+        claim = self.claims.get(sub)
+        if claim is None or claim.evicted:
+            return None
+        claim.evicted = True
+        claim.evictions += 1
+        self._settle(now)
+        return claim
+
+    def aside(self) -> list[int]:
+        """Subscribers that are not waited for."""
+        return [c.sub for c in self.claims.values() if c.evicted or c.away]
+
     def behind(self, stop: int) -> list[Claim]:
         """Subscribers in touch that have not received everything before `stop`."""
         return [c for c in self._waiting() if c.received < stop]

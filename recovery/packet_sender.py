@@ -11,6 +11,7 @@ shorter.  The kernel cuts it (segmentation offload), or the transport does.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -66,18 +67,21 @@ class PacketPolicy:
     heartbeat_min_s: float
     heartbeat_max_s: float
     receiver_timeout_s: float
+    evict_after_s: float | None = None
     parity: tuple[int, int] | None = None
     hold: bool = True  # what is not sent yet is never dropped
     seal_bytes: int = 0  # by which packets become longer on their way
 
 
 class _Receiver:
-    __slots__ = ("limit", "next", "seen_at")
+    __slots__ = ("evicted", "held_since", "limit", "next", "seen_at")
 
     def __init__(self, next_: int, limit: int, seen_at: float) -> None:
         self.next = next_
         self.limit = limit  # packets before this number may be sent
         self.seen_at = seen_at
+        self.held_since = NEVER  # it has no room for what is next, and made none
+        self.evicted = False  # not waited for until it has caught up
 
 
 class PacketSender:
@@ -101,6 +105,8 @@ class PacketSender:
         #: Packets that may be on their way, or held behind a gap: well within what is kept.
         self.reach = max(BURST_PACKETS_MAX, policy.buffer_bytes * 3 // 4 // policy.packet_bytes)
         self._receivers: dict[int, _Receiver] = {}
+        self._aside: frozenset[int] = frozenset()  # receivers that the stream does not wait for
+        self._held = False  # somebody has no room for what is next
         self._look_at = NEVER  # nobody can be found silent before
         self._limit = NEVER  # packets before this number may be sent
         self._repairs = RangeSet()
@@ -397,7 +403,15 @@ class PacketSender:
         if status.next >= receiver.next:  # not overtaken by a later one
             receiver.next = status.next
             ahead = min(status.window_bytes // self.policy.packet_bytes, self.reach)
-            self._settle(receiver, status.next + ahead)
+            limit = status.next + ahead
+            if limit > receiver.limit:
+                receiver.held_since = NEVER
+            if receiver.evicted and limit > self.sent:  # it has caught up
+                receiver.evicted = False
+                receiver.limit = limit
+                self._settle()
+            else:
+                self._settle(receiver, limit)
 
     def admit(self, receiver: int, window_bytes: int, *, now: float) -> int:
         """A receiver is known before its first report; returns the packet it starts with."""
@@ -433,7 +447,53 @@ class PacketSender:
             if min(before, limit) > self._limit:
                 return
         if self.policy.flow == "slowest":
-            self._limit = min((r.limit for r in self._receivers.values()), default=NEVER)
+            self._limit = min((r.limit for r in self._waited_for()), default=NEVER)
+
+    def _waited_for(self) -> Iterator[_Receiver]:
+        aside = self._aside
+        return (r for key, r in self._receivers.items() if not r.evicted and key not in aside)
+
+    def set_aside(self, receivers: Iterable[int]) -> None:
+        """Wait for all but these, whatever they report: the stream itself does not."""
+        aside = frozenset(receivers)
+        if aside != self._aside:
+            self._aside = aside
+            self._settle()
+
+    def holders(self) -> list[int]:
+        """The receivers that have no room for what is next."""
+        if self.sent == self.store.next or self.sent < self._limit:
+            return []
+        return [
+            key
+            for key, r in self._receivers.items()
+            if r.limit <= self.sent and not r.evicted and key not in self._aside
+        ]
+
+    def evict(self, *, now: float) -> list[int]:
+        """Stop waiting for those that held the stream up for `evict_after_s` without progress.
+
+        Returns who they are.
+        """
+        limit_s = self.policy.evict_after_s
+        if limit_s is None:
+            return []
+        holders = set(self.holders())
+        evicted = []
+        if holders or self._held:
+            for key, receiver in self._receivers.items():
+                if key not in holders:
+                    receiver.held_since = NEVER
+                elif receiver.held_since == NEVER:
+                    receiver.held_since = now
+                elif now - receiver.held_since >= limit_s:
+                    receiver.evicted = True
+                    evicted.append(key)
+            self._held = bool(holders)
+        if evicted:
+            self.counters["evicted_receivers"] += len(evicted)
+            self._settle()
+        return evicted
 
     # --- time ---
 
@@ -511,4 +571,4 @@ class PacketSender:
     @property
     def slowest(self) -> int:
         """The packet that the slowest receiver waits for; `sent` if there is none."""
-        return min((r.next for r in self._receivers.values()), default=self.sent)
+        return min((r.next for r in self._waited_for()), default=self.sent)

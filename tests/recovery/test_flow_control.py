@@ -333,3 +333,19 @@ def test_one_that_blocks_again_is_evicted_again() -> None:
     stream.flow.on_deadline(now=4.0)
     assert stream.flow.on_deadline(now=6.0) == [claim]
     assert claim.evictions == 2
+
+
+def test_who_is_evicted_by_its_packets_is_not_waited_for_until_it_has_caught_up() -> None:
+    stream = Stream(evict_after_s=5.0)
+    stream.flow.admit(1, "one", 0, now=0.0)
+    stream.publish(20)
+    assert stream.flow.is_shut()
+    claim = stream.flow.evict(1, now=1.0)
+    assert claim is not None
+    assert (claim.evicted, claim.evictions) == (True, 1)
+    assert stream.flow.aside() == [1]
+    assert not stream.flow.is_shut()
+    assert stream.flow.evict(1, now=1.0) is None
+    assert stream.flow.evict(2, now=1.0) is None
+    stream.report(1, stream.stop, now=2.0)
+    assert stream.flow.aside() == []

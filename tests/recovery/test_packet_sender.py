@@ -132,6 +132,85 @@ def test_silent_receiver_stops_counting() -> None:
     assert len(data_of(core.take(now=3.0))) == 5
 
 
+def test_receiver_that_holds_all_up_without_progress_is_evicted_and_the_others_are_not() -> None:
+    core = sender(20, flow="slowest", evict_after_s=1.0)
+    for second in (0.0, 0.5):
+        core.on_status(status(0, 0, who=1), now=second)
+        core.on_status(status(0, 3 * PACKET_BYTES, who=2), now=second)
+        assert core.evict(now=second) == []
+        assert core.take(now=second) == []
+    assert core.holders() == [1]
+    assert core.evict(now=1.0) == [1]
+    assert (core.counters["evicted_receivers"], core.receivers) == (1, 2)
+    assert data_of(core.take(now=1.0)) == [0, 1, 2]
+    core.on_status(status(2, 0, who=1), now=1.1)  # still without room: it does not count
+    core.on_status(status(2, 4 * PACKET_BYTES, who=2), now=1.1)
+    assert data_of(core.take(now=1.1)) == [3, 4, 5]
+
+
+def test_progress_puts_eviction_off() -> None:
+    core = sender(20, flow="slowest", evict_after_s=1.0)
+    for n in range(10):
+        now = 0.8 * n
+        core.on_status(status(n, PACKET_BYTES), now=now)
+        assert core.evict(now=now) == []
+        assert data_of(core.take(now=now)) == [n]
+        assert core.evict(now=now) == []  # it holds up what comes next, from now on
+
+
+def test_evicted_receiver_counts_again_when_it_has_room_for_what_is_next() -> None:
+    core = sender(10, flow="slowest", evict_after_s=1.0)
+    core.on_status(status(0, 0), now=0.0)
+    core.evict(now=0.0)
+    assert core.evict(now=1.0) == [1]
+    assert len(data_of(core.take(now=1.0))) == 10
+    assert core.slowest == core.sent, "nothing is kept for it, and nobody waits for it"
+    core.on_status(status(4, 2 * PACKET_BYTES), now=1.1)
+    assert core.slowest == core.sent
+    core.on_status(status(9, 2 * PACKET_BYTES), now=1.2)
+    assert core.slowest == 9
+    for n in range(10, 13):
+        core.add(frame_of(n), n, n + 1, now=1.3)
+    assert data_of(core.take(now=1.3)) == [10]
+    assert core.holders() == [1]
+
+
+def test_what_is_not_held_up_evicts_nobody() -> None:
+    core = sender(1, flow="slowest", evict_after_s=1.0)
+    core.on_status(status(0, PACKET_BYTES), now=0.0)
+    assert data_of(core.take(now=0.0)) == [0]
+    for second in range(5):  # it has no room, and nobody has anything to send
+        core.on_status(status(1, 0), now=float(second))
+        assert core.evict(now=float(second)) == []
+    core.add(frame_of(1), 1, 2, now=5.0)
+    assert core.evict(now=5.0) == []
+    assert core.evict(now=5.9) == []
+    assert core.evict(now=6.0) == [1]
+
+
+def test_nobody_is_evicted_where_that_was_not_asked_for() -> None:
+    core = sender(1, flow="slowest")
+    for second in range(100):
+        core.on_status(status(0, 0), now=float(second))
+        assert core.evict(now=float(second)) == []
+    assert core.take(now=100.0) == []
+
+
+def test_receivers_that_the_stream_does_not_wait_for_hold_nothing_up() -> None:
+    core = sender(10, flow="slowest")
+    core.on_status(status(0, 0, who=1), now=0.0)
+    core.on_status(status(0, 3 * PACKET_BYTES, who=2), now=0.0)
+    core.set_aside([1])
+    assert data_of(core.take(now=0.0)) == [0, 1, 2]
+    assert core.holders() == [2]
+    core.set_aside([1, 2])
+    assert len(data_of(core.take(now=0.0))) == 7
+    core.set_aside([])
+    core.add(frame_of(10), 10, 11, now=0.0)
+    assert core.take(now=0.0) == []
+    assert core.holders() == [1, 2]
+
+
 def test_receiver_that_reports_keeps_counting() -> None:
     core = sender(1)
     for second in range(20):

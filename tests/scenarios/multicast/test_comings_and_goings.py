@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,3 +244,26 @@ def test_event_of_which_only_a_part_was_sent_is_not_forgotten(group: str, by_han
     (loss,) = events.losses
     old = event.position
     assert (loss.epoch, loss.first, loss.stop, loss.reason) == (old.epoch, 1, 2, "gone")
+
+
+def test_event_of_which_only_a_part_was_sent_comes_from_the_log(group: str, tmp_path: Path) -> None:
+    """Killed right after `publish` returned: most of its packets had yet to leave."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    transport = {"group": group, "flow": "rate", "rate": "1MB"}
+    arguments: dict[str, Any] = {
+        "bind": [address],
+        "data_dir": str(tmp_path),
+        "streams": [{"topics": "a.**", "durability": "log", "transport": transport}],
+    }
+    with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
+        with RemotePeer("pub", **arguments) as pub:
+            pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            pub.run("peer.publish('a.b', bytes(8_000_000))")
+            wait_until(lambda: sub.ledger().rows[0].in_flight == 1)
+            pub.kill()
+        assert events.get(timeout=0.2) is None
+        with RemotePeer("pub", **arguments):
+            event = events.get(timeout=20)
+            assert event is not None
+            assert event.data == bytes(8_000_000)
+    assert events.losses == []

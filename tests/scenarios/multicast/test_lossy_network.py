@@ -49,20 +49,16 @@ def arrives_complete_and_in_order(
         assert figures.get("repaired", 0) >= lost / 2, "that many packets were really lost"
 
 
-@pytest.mark.parametrize(("percent", "count"), [(1, 200_000), (5, 1_000_000), (20, 200_000)])
-def test_events_arrive_complete_and_in_order(
-    mesh: Any, ledger: Any, percent: int, count: int
-) -> None:
-    arrives_complete_and_in_order(mesh, ledger, percent, count, timeout=100)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("percent", [0, 1, 5, 20, 30])
+@pytest.mark.timeout(300)  # some seconds each on two idle cores
+@pytest.mark.parametrize("percent", [1, 5, 20])
 def test_a_million_events_arrive_complete_and_in_order(
     mesh: Any, ledger: Any, percent: int
 ) -> None:
-    arrives_complete_and_in_order(mesh, ledger, percent, 1_000_000, timeout=400)
+    arrives_complete_and_in_order(mesh, ledger, percent, 1_000_000, timeout=200)
+
+
+def test_events_arrive_complete_and_in_order_where_a_third_is_lost(mesh: Any, ledger: Any) -> None:
+    arrives_complete_and_in_order(mesh, ledger, 30, 100_000, timeout=100)
 
 
 def test_receiver_by_hand_on_a_one_way_network(mesh: Any) -> None:
