@@ -53,7 +53,7 @@ simulate: setup ## try multicast and the durable log in random worlds (SEEDS=100
 		--seeds $${SEEDS:-10000} --start $${START:-0}
 
 sinkfuzz: setup ## kill the sink daemon 20 times while a million events come (SINK_KILLS= SINK_SEED=)
-	$(BIN)/python -m pytest tests/spark/test_sink_kill.py -m slow --timeout 7200
+	$(BIN)/python -m pytest tests/spark/session/test_sink_kill.py -m slow --timeout 7200
 
 bench: $(BENCH) ## measure speed and latency beside others (BENCH_FLAGS="--quick --only 64B")
 	@sh benchmarks/install_servers.sh

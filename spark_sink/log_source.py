@@ -31,7 +31,7 @@ class EventSource(Protocol):
         """Epoch and number of the first event that is as late; `None` if none is."""
 
     def codec_of(self, stream: str) -> str:
-        """The name of the codec of a stream."""
+        """The name of the codec of a stream of which something was read."""
 
     def read(self, wanted: Range) -> Iterator[Run | Loss]:
         """Every event of the range once, in order, or a `Loss`; raises `ShortRead`, `LogError`.

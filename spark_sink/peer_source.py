@@ -107,9 +107,10 @@ class PeerSource:
         return found
 
     def codec_of(self, stream: str) -> str:
-        """See `EventSource`."""
-        for peer in self._having(stream):
-            return peer.logs[stream].codec
+        """See `EventSource`.  A peer that is away has said it before."""
+        for peer in self._peers:
+            if stream in peer.logs:
+                return peer.logs[stream].codec
         return "msgpack"
 
     def place_at(self, stream: str, time_ns: int) -> tuple[int, int] | None:

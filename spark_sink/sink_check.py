@@ -21,7 +21,7 @@ from meshmsg import ConfigError, Loss
 from meshmsg._topics import TopicFilter
 from meshmsg.spark_sink.columns import gather
 from meshmsg.spark_sink.log_source import LogSource
-from meshmsg.spark_sink.positions import Range
+from meshmsg.spark_sink.positions import Range, Survey
 from meshmsg.spark_sink.sink_config import Output
 from meshmsg.spark_sink.sink_delta import partition_values
 from meshmsg.spark_sink.sink_journal import FOLDER, Commit, read_about, read_commits
@@ -89,7 +89,10 @@ def check_output(output: Output, log_path: str) -> dict[str, Any]:
     commits = list(read_commits(output.out))
     _await_names(output, commits, problems)
     files = _files_at(output, commits[-1].number if commits else 0, problems)
-    epochs = _journal_epochs(commits)
+    source = LogSource(log_path)
+    survey = source.survey()
+    epochs = _epochs(commits, survey)
+    waiting = _waiting(epochs, survey)
     shaped = bool(about.get("shaped"))
     by_position = True
     for root, what in (("out", FOUND), ("quarantine", ASIDE)):
@@ -98,7 +101,7 @@ def check_output(output: Output, log_path: str) -> dict[str, Any]:
         epoch = epochs.get((row["stream"], row["epoch"]))
         if epoch is not None:
             epoch.mark_range(row["first"], row["stop"], LOST)
-    _mark_wanted(epochs, log_path, tuple(about["topics"]), problems)
+    _mark_wanted(epochs, source, survey, tuple(about["topics"]), problems)
     for (stream, number), epoch in epochs.items():
         untold = epoch.count(GONE | LOST | FOUND | ASIDE, GONE)
         if untold:
@@ -115,7 +118,7 @@ def check_output(output: Output, log_path: str) -> dict[str, Any]:
         totals[name] for name in ("missing", "duplicates", "out_of_range")
     )
     found = {"output": output.name, "problems": problems, **totals, "rows": counted["out"]}
-    return {**found, "epochs": rows, "shaped": shaped, "good": good}
+    return {**found, "waiting": waiting, "epochs": rows, "shaped": shaped, "good": good}
 
 
 def _top(output: Output, root: str) -> str:
@@ -151,15 +154,45 @@ def _files_of(output: Output, commits: Iterable[Commit]) -> dict[str, dict[str, 
     return found
 
 
-def _journal_epochs(commits: Iterable[Commit]) -> dict[Key, _Epoch]:
-    """What the journal says is in the table."""
+def _epochs(commits: Iterable[Commit], survey: Survey) -> dict[Key, _Epoch]:
+    """What the journal says is in the table, and what the log has before that."""
     spans: dict[Key, tuple[int, int]] = {}
+
+    def cover(r: Range) -> None:
+        first, stop = spans.get((r.stream, r.epoch), (r.first, r.stop))
+        spans[r.stream, r.epoch] = (min(first, r.first), max(stop, r.stop))
+
     for commit in commits:
-        for r in commit.ranges:
-            key = (r.stream, r.epoch)
-            first, stop = spans.get(key, (r.first, r.stop))
-            spans[key] = (min(first, r.first), max(stop, r.stop))
+        for done in commit.ranges:
+            cover(done)
+    newest = _newest(spans)
+    for stream, state in survey.streams.items():
+        for known in state.epochs:
+            # Epochs are written in order: before the newest there is nothing that may still come.
+            if known.epoch < newest.get(stream, 0) and known.stop > known.first:
+                done_to = spans.get((stream, known.epoch), (0, known.first))[1]
+                cover(Range(stream, known.epoch, min(done_to, known.stop), known.stop))
     return {key: _Epoch(*span) for key, span in sorted(spans.items())}
+
+
+def _newest(keys: Iterable[Key]) -> dict[str, int]:
+    """The newest epoch of each stream."""
+    found: dict[str, int] = {}
+    for stream, epoch in keys:
+        found[stream] = max(epoch, found.get(stream, 0))
+    return found
+
+
+def _waiting(epochs: dict[Key, _Epoch], survey: Survey) -> int:
+    """Events that are in the log, of whatever topic, behind all that was written."""
+    newest = _newest(epochs)
+    count = 0
+    for stream, state in survey.streams.items():
+        for known in state.epochs:
+            if known.epoch >= newest.get(stream, 0):
+                done = epochs.get((stream, known.epoch))
+                count += max(0, known.stop - max(known.first, 0 if done is None else done.stop))
+    return count
 
 
 def data_files(folder: str) -> Iterator[str]:
@@ -249,11 +282,13 @@ def _losses(paths: list[str], problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _mark_wanted(
-    epochs: dict[Key, _Epoch], log_path: str, topics: tuple[str, ...], problems: list[str]
+    epochs: dict[Key, _Epoch],
+    source: LogSource,
+    survey: Survey,
+    topics: tuple[str, ...],
+    problems: list[str],
 ) -> None:
     """What the log has of the table's span; the part that is no longer there is not verified."""
-    source = LogSource(log_path)
-    survey = source.survey()
     problems += [f"{where}: {why}" for where, why in survey.problems.items()]
     wanted = TopicFilter(topics)
     everything = topics == ("**",)

@@ -138,7 +138,6 @@ def read_ranges(
     payloads = payloads_for(options, schema)
     topics = TopicFilter(options.topics)
     for wanted in ranges:
-        codec = source.codec_of(wanted.stream)
         for found in gather(source.read(wanted), wanted.stream, topics):
             if isinstance(found, Loss):
                 if options.rows == "all":
@@ -148,6 +147,8 @@ def read_ranges(
                 else:
                     log.warning("%s", found)
                 continue
+            # Asked only now: whoever has the stream may have been away until here.
+            codec = source.codec_of(wanted.stream)
             columns: list[Any] = [*found.columns, *payloads.columns(found, codec)]
             if options.rows == "all":
                 columns.append(pa.nulls(found.events, LOSS_TYPE))

@@ -1,18 +1,54 @@
-"""What all tests share: peers of different tests, or of two runs on one machine, must not meet."""
+"""What all tests share.
+
+Peers of different tests, or of two runs on one machine, must not meet.  Tests that share something
+costly run in one worker of xdist.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests import processes
 
+#: Folders whose tests share what costs more to have twice than they take.
+TOGETHER = ("tests/spark/session/",)
+
+#: Tests run for seconds: a Java that starts quickly is worth more than one that runs quickly, and
+#: what it compiles for later it would take from the other tests.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # Read by every peer that is not told otherwise, in this process and those that tests start.
 os.environ["MESHMSG_DISCOVERY"] = "none"
 for _name in ("MESHMSG_KEYS", "MESHMSG_MESH_KEY", "MESHMSG_MESH_KEY_FILE"):
     os.environ.pop(_name, None)
+# Read by every Spark driver, in the processes that tests start as well.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
+
+
+def together(nodeid: str) -> str:
+    """What a test runs in one worker with: its folder, or nothing but itself."""
+    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadgroup`.
+
+    Marks would do where xdist finds them: it writes groups into names that pytest 9.2 never reads.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)

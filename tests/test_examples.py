@@ -111,11 +111,10 @@ def test_examples_are_where_they_are_looked_for() -> None:
 
 
 def marked(path: Path) -> Any:
-    """A slow one with a time limit of its own, and in the worker of xdist that has Spark."""
+    """A slow one with a time limit of its own."""
     if path.name not in TIMEOUTS_S:
         return path
-    marks = (pytest.mark.timeout(600), pytest.mark.xdist_group("spark"))
-    return pytest.param(path, marks=marks)
+    return pytest.param(path, marks=pytest.mark.timeout(600))
 
 
 @pytest.mark.parametrize("path", [marked(path) for path in FILES], ids=lambda path: path.stem)

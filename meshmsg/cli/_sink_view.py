@@ -87,7 +87,9 @@ def show_check(found: dict[str, Any]) -> None:
     for problem in found["problems"]:
         print(f"PROBLEM  {safe(problem)}")
     words = "good" if found["good"] else "DIFFERS"
+    waiting = f"  waiting {found['waiting']:,}" if found["waiting"] else ""
     print(
         f"{safe(found['output'])}: {words}  {found['rows']:,} rows  missing {found['missing']:,}  "
         f"duplicates {found['duplicates']:,}  out of range {found['out_of_range']:,}"
+        f"{waiting}"
     )

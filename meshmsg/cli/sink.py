@@ -309,10 +309,13 @@ def _run(
         if daemon.peer is not None:
             note(f"listening at {' '.join(daemon.peer.addresses)}", quiet=quiet)
         show = stack.enter_context(view(json=json, quiet=quiet))
-        if made.once and _settle(daemon, stop, idle_s):
-            daemon.drive()
-        _watch(daemon, show, stop, every_s, quiet)
-        daemon.close()  # the batch that it finishes now counts as well
+        try:
+            if made.once and _settle(daemon, stop, idle_s):
+                daemon.drive()
+            _watch(daemon, show, stop, every_s, quiet)
+            daemon.close()  # the batch that it finishes now counts as well
+        finally:
+            _tell(daemon, quiet)
         figures = {**daemon.figures(), "ended": True}
         show(figures)
         lost = sum(row["lost"] for row in figures["outputs"])
@@ -337,13 +340,17 @@ def _settle(daemon: Any, stop: Any, idle_s: float) -> bool:
     return True
 
 
+def _tell(daemon: Any, quiet: bool) -> None:
+    while daemon.notes:
+        note(daemon.notes.popleft(), quiet=quiet)
+
+
 def _watch(
     daemon: Any, show: Callable[[dict[str, Any]], None], stop: Any, every_s: float, quiet: bool
 ) -> None:
     shown = time.monotonic()
     while not stop.wait(POLL_S) and daemon.poll():
-        while daemon.notes:
-            note(daemon.notes.popleft(), quiet=quiet)
+        _tell(daemon, quiet)
         if time.monotonic() - shown >= every_s:
             shown = time.monotonic()
             show(daemon.figures())

@@ -18,8 +18,6 @@ from meshmsg.spark_sink.sink_process import SinkProcess
 from tests.remote import RemotePeer
 
 READY_S = 500.0
-#: A Java that starts quickly is worth more here than one that runs quickly.
-JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 PACED = """
 import queue, threading, time
@@ -63,7 +61,7 @@ class Killing:
             self.out,
             *("--topics", "quotes.**", "--connect", self.publisher.address),
             *("--trigger", "200ms", "--every", "100ms", "--partition-by", "topic"),
-            *("--max-events", "20000", "--master", "local[2]", "--spark", JAVA),
+            *("--max-events", "20000", "--master", "local[2]"),
             *self._options,
         )
 

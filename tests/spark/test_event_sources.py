@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import types as t
 
 from meshmsg import ConfigError, Loss, Peer, Stream
 from meshmsg._errors import ReplayError
@@ -13,8 +16,11 @@ from meshmsg.recovery.log_files import REAL
 from meshmsg.spark_sink import peer_source
 from meshmsg.spark_sink.errors import ShortRead
 from meshmsg.spark_sink.log_source import EventSource, LogSource
+from meshmsg.spark_sink.options import Options
 from meshmsg.spark_sink.peer_source import PeerSource
 from meshmsg.spark_sink.positions import Epoch, Range
+from meshmsg.spark_sink.table import read_ranges
+from tests.ports import free_port
 from tests.spark.logs import EPOCH, STREAM, TIME, E, Log, numbered, write_log
 
 ORDERS = Stream("orders.**", durability="log", fsync="never")
@@ -190,6 +196,35 @@ def test_a_task_waits_for_a_peer_as_long_as_it_may(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ReplayError, match=r"waited for 5 s \(option peerTimeout\)"):
         read(source, STREAM, EPOCH, 0, 10)
     assert now[0] == 5
+
+
+def test_payloads_of_a_peer_that_was_away_are_read_by_its_own_codec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that begins before the peer is there again must not take JSON for msgpack."""
+    monkeypatch.setattr(peer_source, "ASK_TIMEOUT_S", 0.05)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    orders = Stream("orders.**", durability="log", fsync="never", codec="json")
+    with Peer("shop", streams=[orders], data_dir=str(tmp_path)) as peer:
+        epoch = peer.publish_many("orders.eu", [{"n": n} for n in range(10)]).epoch
+    options = Options(peers=(address,), payload="n BIGINT")
+    schema = t.StructType().add("stream", "string").add("epoch", "long").add("seq", "long")
+    schema.add("topic", "string").add("key", "string")
+    schema.add("headers", t.MapType(t.StringType(), t.StringType())).add("time", "timestamp")
+    schema.add("n", "long").add("_error", "string").add("_raw", "binary")
+    with ExitStack() as stack:
+
+        def come_back(seconds: float) -> None:
+            monkeypatch.setattr(peer_source, "ASK_TIMEOUT_S", 30.0)
+            peer = Peer("shop", streams=[orders], data_dir=str(tmp_path), bind=address)
+            stack.enter_context(peer)
+
+        now = itertools.count()
+        source = PeerSource([address], timeout_s=1e6, clock=lambda: next(now), sleep=come_back)
+        stack.callback(source.close)
+        (batch,) = read_ranges(options, schema, source, [Range(STREAM, epoch, 0, 10)])
+    assert batch["_error"].to_pylist() == [None] * 10
+    assert batch["n"].to_pylist() == list(range(10))
 
 
 def test_what_one_peer_lost_another_gives(tmp_path: Path) -> None:

@@ -71,6 +71,34 @@ def test_file_that_was_changed_is_found(tmp_path: Path) -> None:
     assert status(made, tmp_path / "log") == 1
 
 
+def test_epoch_that_was_left_out_is_missing(tmp_path: Path) -> None:
+    """No commit names it, and the table is at a later one: nobody would write it any more."""
+    made = written(tmp_path)
+    for epoch, count in ((EPOCH - 1, 20), (EPOCH, 300)):
+        with Log(tmp_path / "log") as log:
+            log.begin(epoch)
+            log.write(numbered(0, count))
+    found = check_output(made, str(tmp_path / "log"))
+    assert (found["good"], found["missing"], found["waiting"]) == (False, 20, 0)
+    assert status(made, tmp_path / "log") == 1
+
+
+def test_what_is_still_to_be_written_is_told_and_not_missing(tmp_path: Path) -> None:
+    made = written(tmp_path)
+    write_log(tmp_path / "log", 310)
+    with Log(tmp_path / "log") as log:
+        log.begin(EPOCH + 1)
+        log.write(numbered(0, 5))
+    write_log(tmp_path / "log", 7, stream="new/orders.**")
+    found = check_output(made, str(tmp_path / "log"))
+    assert (found["good"], found["missing"], found["waiting"]) == (True, 0, 22)
+    words = ["sink", "--out", made.out, "--from", str(tmp_path / "log"), "--check"]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0
+    assert "good  300 rows" in said.output
+    assert "waiting 22" in said.output
+
+
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_format_is_the_table_s_own(tmp_path: Path, format: str) -> None:
     """Files that lie in the folder and are not in the format's own log do not count."""

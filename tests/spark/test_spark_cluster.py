@@ -14,22 +14,26 @@ import pytest
 
 from meshmsg import Peer, Stream
 from tests import processes
+from tests.conftest import JAVA
 from tests.spark.cluster import ROOT, START_S, Cluster
 
-EVENTS = 120_000
+EVENTS = 60_000  # so many that it takes two tasks
 ORDERS = Stream("orders.**", durability="log", fsync="never")
 
 DRIVER = """
 import json, sys
 from meshmsg.spark_sink import session
+from tests.spark.queries import drain
 
-master, peers, work = sys.argv[1:]
+master, peers, work, java = sys.argv[1:]
 spark = session(
     master=master,
     config={
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": java,
+        "spark.sql.shuffle.partitions": 1,
         "spark.log.level": "ERROR",
     },
 )
@@ -48,12 +52,12 @@ def wait_in_the_middle(batches):
 
 reader = spark.readStream.format("meshmsg")
 table = reader.options(peers=peers, partitions=2, payload="n BIGINT").load()
-query = (
+writer = (
     table.mapInArrow(wait_in_the_middle, table.schema)
     .writeStream.format("parquet").option("path", work + "/out")
-    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True).start()
+    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True)
 )
-assert query.awaitTermination(500)
+drain(writer, 500)
 rows = spark.read.parquet(work + "/out").selectExpr(
     "count(*)", "count(distinct epoch, seq)", "min(seq)", "max(seq)", "sum(n)", "max(_error)"
 )
@@ -82,6 +86,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
                     cluster.url,
                     peer.address,
                     str(work),
+                    JAVA,
                 ],
                 cwd=ROOT,
                 env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},

@@ -10,23 +10,24 @@ from typing import Any
 
 from tests.spark.logs import write_log
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 CLIENT = """
 import json, sys
 from meshmsg.spark_sink import session
+from tests.spark.queries import drain
 
 remote, data, work = sys.argv[1:]
 spark = session(remote=remote)
 assert "connect" in type(spark).__module__, type(spark)
 table = spark.read.format("meshmsg").option("payload", "n BIGINT").load(data)
 count, total = table.selectExpr("count(*)", "sum(n)").first()
-query = (
+writer = (
     spark.readStream.format("meshmsg").option("maxEventsPerTrigger", 400).load(data)
     .writeStream.format("parquet").option("path", work + "/out")
-    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True).start()
+    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True)
 )
-assert query.awaitTermination(300)
+drain(writer, 300)
 rows = spark.read.parquet(work + "/out").selectExpr("count(*)", "count(distinct seq)").first()
 print(json.dumps([count, total, *rows]))
 """

@@ -4,70 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from meshmsg import Peer, Stream
 from meshmsg._log_words import Retention
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
-
-WAIT_S = 240
-
-
-class Query:
-    """A streaming query into a folder of parquet files, which can be run again."""
-
-    def __init__(self, spark: Any, path: Path | None, work: Path, **options: Any) -> None:
-        self.spark = spark
-        self.path = path
-        self.out = work / "out"
-        self.checkpoint = work / "checkpoint"
-        self.options = options
-
-    def start(self, *, now: bool = False, **options: Any) -> Any:
-        table = (
-            self.spark.readStream.format("meshmsg")
-            .options(**{**self.options, **options})
-            .load(None if self.path is None else str(self.path))
-        )
-        writer = table.writeStream.foreachBatch(self.write)
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return (writer.trigger(availableNow=True) if now else writer).start()
-
-    def drain(self, **options: Any) -> list[dict[str, Any]]:
-        """Run it until everything that is there now is written; the progress of each batch."""
-        found: list[dict[str, Any]] = []
-        while True:
-            query = self.start(now=True, **options)
-            try:
-                assert query.awaitTermination(WAIT_S), query.lastProgress
-            except StreamingQueryException as error:
-                # Spark gives its Python ten seconds to start; a busy machine may take longer.
-                if "failed to connect back" not in str(error):
-                    raise
-            found += [progress for progress in query.recentProgress if progress["numInputRows"]]
-            if query.exception() is None:
-                return found
-
-    def write(self, batch: Any, number: int) -> None:
-        """A batch that comes again takes the place of what it wrote before."""
-        batch.write.mode("overwrite").parquet(str(self.out / f"batch={number}"))
-
-    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        """What is in whole batches; read by pyarrow, so that a test does not wait for Spark."""
-        names = list(columns or ("epoch", "seq"))
-        found: list[tuple[Any, ...]] = []
-        for whole in self.out.glob("*/_SUCCESS"):
-            for file in whole.parent.glob("*.parquet"):
-                table = pq.read_table(file, columns=names, partitioning=None)
-                found += zip(*(table[name].to_pylist() for name in names), strict=True)
-        return sorted(found)
+from tests.spark.queries import Query
 
 
 @pytest.fixture
@@ -87,15 +34,6 @@ def stops(spark: Any) -> Iterator[None]:
     yield
     for query in spark.streams.active:
         query.stop()
-
-
-def wait_for(condition: Callable[[], bool], query: Any) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        error = query.exception()
-        assert error is None, error
-        assert time.monotonic() < deadline, query.lastProgress
-        time.sleep(0.1)
 
 
 def test_restart_goes_on_where_it_was_with_new_epochs_and_streams(
@@ -168,7 +106,7 @@ def test_a_running_query_follows_a_peer(spark: Any, data: Path, work: Path, stop
         for turn in range(3):
             peer.publish_many("orders.eu", [{"n": turn * 100 + n} for n in range(100)])
             wanted = [(n,) for n in range(turn * 100 + 100)]
-            wait_for(lambda wanted=wanted: query.rows("n") == wanted, running)  # type: ignore[misc]
+            running.wait_for(lambda wanted=wanted: query.rows("n") == wanted)  # type: ignore[misc]
 
 
 def test_latest_leaves_out_what_was_and_takes_all_that_comes(
@@ -234,20 +172,19 @@ def test_a_folder_that_is_away_holds_its_place_and_is_reported(
     write_log(data, 10)
     query = Query(spark, data, work)
     running = query.start()
-    wait_for(lambda: len(query.rows()) == 10, running)
+    running.wait_for(lambda: len(query.rows()) == 10)
     away = data.with_name("away")
     data.rename(away)
 
     def is_reported() -> bool:
-        latest = (running.lastProgress or {"sources": [{}]})["sources"][0].get("latestOffset")
-        return "!unreachable" in json.loads(latest or "{}")
+        return "!unreachable" in json.loads(running.source.get("latestOffset") or "{}")
 
-    wait_for(is_reported, running)
+    running.wait_for(is_reported)
     with Log(away) as log:
         log.begin()
         log.write(numbered(0, 5))
     away.rename(data)
-    wait_for(lambda: len(query.rows()) == 15, running)
+    running.wait_for(lambda: len(query.rows()) == 15)
 
 
 def test_a_checkpoint_of_another_query_says_so(spark: Any, data: Path, work: Path) -> None:
@@ -266,6 +203,6 @@ def test_a_query_without_streams_waits_for_the_first(
 ) -> None:
     query = Query(spark, data, work)
     running = query.start()
-    wait_for(lambda: running.lastProgress is not None, running)
+    running.wait_for(lambda: bool(running.source))
     write_log(data, 10)
-    wait_for(lambda: len(query.rows()) == 10, running)
+    running.wait_for(lambda: len(query.rows()) == 10)

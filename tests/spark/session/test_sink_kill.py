@@ -14,7 +14,7 @@ import pytest
 from meshmsg.spark_sink.sink_check import check_output
 from meshmsg.spark_sink.sink_config import make_sink
 from tests.spark.killing import Killing, seen_by_duckdb
-from tests.spark.test_sink_spark import commits, drain
+from tests.spark.session.test_sink_spark import commits, drain
 
 
 def hold(killing: Killing, spark: Any, count: int) -> None:

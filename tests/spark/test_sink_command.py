@@ -1,0 +1,172 @@
+"""`meshmsg sink` from start to exit status, with a driver that only says what Spark's would.
+
+The driver speaks to the daemon in lines, so a program of a few of them can take its place.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from meshmsg import Peer, Stream
+from meshmsg.cli import app
+from meshmsg.spark_sink import sink_daemon
+from tests.spark.logs import EPOCH, STREAM, write_log
+
+SAYS = """\
+#!{python}
+import json, os, signal, sys, time
+config = json.loads(sys.stdin.readline())
+runs = {runs!r}
+with open(runs, "a") as file:
+    file.write("x")
+run = os.path.getsize(runs)
+
+def say(kind, **fields):
+    print(json.dumps({{"kind": kind, "output": "lake", **fields}}), flush=True)
+
+def commit(to, **fields):
+    counts = dict(events=to, rows=to, lost=0, quarantined=0, bytes=1)
+    times = dict(write_ms=5.0, stage_ms=4.0, newest_time=time.time())
+    say("commit", positions={{{key!r}: to}}, **{{**counts, **times, **fields}})
+
+{program}
+"""
+
+
+class Command:
+    """The command, and the programs that stand for Spark's driver."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self._patch = monkeypatch
+        monkeypatch.setattr(sink_daemon, "ensure_java", lambda: "")
+        monkeypatch.setattr(sink_daemon, "RESTART_S_MIN", 0.01)
+
+    def __call__(self, program: str, *words: str) -> Result:
+        made = self.folder / "driver"
+        key, runs = f"{STREAM}/{EPOCH}", str(self.folder / "runs")
+        text = SAYS.format(python=sys.executable, program=program, key=key, runs=runs)
+        made.write_text(text)
+        made.chmod(0o755)
+        out = ("--out", str(self.folder / "lake"), "--every", "10ms")
+        with self._patch.context() as patch:
+            patch.setattr(sink_daemon.sys, "executable", str(made))
+            return CliRunner().invoke(app, ["sink", *out, *words])
+
+    @property
+    def runs(self) -> int:
+        """How often a driver was started."""
+        return (self.folder / "runs").stat().st_size
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    return Command(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    write_log(tmp_path / "log", 100)
+    return str(tmp_path / "log")
+
+
+def last(result: Result) -> dict[str, Any]:
+    """The last figures."""
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def test_once_writes_what_is_there_and_ends(command: Command, log: str) -> None:
+    done = command("assert config['once']; say('ready'); commit(100)", "--from", log, "--once")
+    assert done.exit_code == 0, done.output
+    assert command.runs == 1
+    assert "100 rows  lag 0 events" in done.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1].startswith("ended")
+
+
+def test_once_records_until_nothing_comes_any_more(command: Command) -> None:
+    with Peer("shop", streams=[Stream("orders.**")]) as peer:
+        # What was published before anyone listened is not ours; this is sent when we are there.
+        program = "say('ready'); commit(3)"
+        done = command(program, "--once", "--idle", "50ms", "-c", peer.address, "--json")
+    assert done.exit_code == 0, done.output
+    figures = last(done)
+    assert (figures["ended"], figures["outputs"][0]["rows"]) == (True, 3)
+    assert (command.folder / "lake.sink" / "log").is_dir()
+
+
+def test_lost_events_are_status_1(command: Command, log: str) -> None:
+    done = command("commit(93, lost=7)", "--from", log, "--once")
+    assert done.exit_code == 1, done.output
+    assert "lost 7" in done.stdout
+
+
+@pytest.mark.parametrize(("usage", "status"), [(True, 2), (False, 1)])
+def test_what_cannot_be_mended_ends_the_daemon(
+    command: Command, log: str, usage: bool, status: int
+) -> None:
+    program = f"say('error', text='no such column: colour', usage={usage}); sys.exit(3)"
+    done = command(program, "--from", log)
+    assert done.exit_code == status, done.output
+    assert "no such column: colour" in done.output
+    assert command.runs == 1
+
+
+@pytest.mark.parametrize("end", ["sys.exit(75)", "os.kill(os.getpid(), 9)", "sys.exit(1)"])
+def test_driver_that_dies_is_started_again(command: Command, log: str, end: str) -> None:
+    program = f"if run < 3: {end}\nsay('ready'); commit(100)"
+    done = command(program, "--from", log, "--once", "--json")
+    assert done.exit_code == 0, done.output
+    assert command.runs == 3
+    assert last(done)["restarts"] == 2
+
+
+def test_sigterm_finishes_the_batch(command: Command, log: str) -> None:
+    program = (
+        "say('ready'); commit(60)\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "assert sys.stdin.readline() == 'stop\\n'\n"
+        "commit(40)\n"  # the batch that was being written
+    )
+    done = command(program, "--from", log, "--json")
+    assert done.exit_code == 0, done.output
+    figures = last(done)
+    assert figures["ended"]
+    assert figures["outputs"][0]["rows"] == 100
+    assert figures["outputs"][0]["commits"] == 2
+
+
+def test_driver_that_does_not_end_is_ended(
+    command: Command, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_daemon, "STOP_S", 0.1)
+    pid = command.folder / "pid"
+    program = (
+        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
+        "say('ready')\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "while True: time.sleep(1)\n"
+    )
+    done = command(program, "--from", log)
+    assert done.exit_code == 0, done.output
+    assert "Spark did not end within 0 s and was killed" in done.stderr
+    assert not Path(f"/proc/{pid.read_text()}").exists()
+
+
+def test_what_spark_says_is_told(command: Command, log: str) -> None:
+    program = (
+        "say('ready'); say('note', text='the checkpoint is set aside')\n"
+        "say('failed', text='Python worker failed to connect back')\n"
+        "say('again', batch=3); say('took', ms=250); print('noise', flush=True); commit(100)"
+    )
+    done = command(program, "--from", log, "--once", "--json")
+    assert "the checkpoint is set aside" in done.stderr
+    assert "failed and is tried again: Python worker failed to connect back" in done.stderr
+    found = last(done)["outputs"][0]
+    assert (found["batch_ms"], found["failures"], found["repeated"]) == (250, 1, 1)
