@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -30,6 +31,7 @@ from meshmsg.recovery.log_format import (
     SegmentName,
     in_effect,
     latest_time,
+    record_size,
 )
 from meshmsg.recovery.log_holds import Holds
 from meshmsg.recovery.log_recovery import Recovery, recover
@@ -40,6 +42,9 @@ log = logging.getLogger("meshmsg.recovery")
 
 #: How often a log that begins no new segment is looked through for what has expired.
 RETAIN_NS = 30 * 10**9
+#: With more than `retention` has room for written since it was looked what has expired, and more
+#: than this, whoever appends waits until that is gone.
+LATE_BYTES_MIN = 1024 * 1024
 #: How often cursors that have moved are written.
 SAVE_NS = 10**9
 
@@ -82,6 +87,9 @@ class LogWriter:
         self._ended: tuple[int, int] | None = None  # an epoch that the journal has yet to close
         self._rolled = False
         self._retained_ns = 0
+        most = self.settings.retention.bytes_max
+        self._late_bytes_max = math.inf if most is None else max(most, LATE_BYTES_MIN)
+        self._late_bytes = 0  # written since it was looked what has expired
         self._saved_ns = 0
         self.holds = Holds(self.cursors(), stream, clock)
         self._committer: Committer | None = None
@@ -291,6 +299,9 @@ class LogWriter:
         if appender.unsynced_bytes > self.settings.unsynced_bytes_max:
             self.counters["sync_waits"] += 1
             appender.sync(number)
+        self._late_bytes += record_size(len(content))
+        if self._late_bytes > self._late_bytes_max:
+            self._keep_up()
         return number
 
     def sync(self, number: int, timeout: float | None = None) -> None:
@@ -329,6 +340,14 @@ class LogWriter:
         if self._committer is not None:
             self._committer.want()
 
+    def _keep_up(self) -> None:
+        """The thread that removes what has expired is too slow for all that comes: do it here."""
+        self.counters["retention_waits"] += 1
+        try:
+            self.retain()
+        except (ClosedError, LogError):  # the event is in the log; who tells of this tries again
+            self._on_roll()
+
     def retain(self, now_ns: int | None = None) -> list[SegmentName]:
         """Remove what has expired; returns the segments that are gone.  Raises `LogError`."""
         retention = self.settings.retention
@@ -339,6 +358,7 @@ class LogWriter:
 
     def _retain(self, retention: Retention, now_ns: int | None) -> list[SegmentName]:
         path = self.folder.path
+        self._late_bytes = 0
         self._save_holds()
         try:
             sizes = self.folder.sizes()

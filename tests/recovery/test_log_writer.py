@@ -633,6 +633,36 @@ def test_retention_runs_by_itself_when_segments_are_begun(tmp_path: Path) -> Non
             time.sleep(0.001)
 
 
+def test_log_stays_small_though_its_thread_does_not_keep_up(tmp_path: Path) -> None:
+    """A publisher in a hurry had written 28 times of what was to be kept before any of it went."""
+    retention = Retention(bytes_max=2_000_000)
+    settings = LogSettings(segment_bytes=250_000, retention=retention, allocate_bytes=0)
+    writer = LogWriter(str(tmp_path), STREAM, settings=settings, background=False)
+    writer.open()
+    writer.begin(7)
+    for _ in range(200):
+        put(writer, bytes(50_000))
+        assert sum(writer.folder.sizes().values()) < 2 * 2_000_000 + 2 * 250_000
+    assert writer.counters["retention_waits"] >= 3
+    writer.close()
+
+
+def test_what_cannot_be_removed_now_does_not_fail_what_is_written() -> None:
+    files = memory()
+    writer = opened(files, segment_bytes=250_000, retention=Retention(bytes_max=1))
+    writer.begin(7)
+    files.faults.sync_error = 1.0  # nothing can be made safe, so nothing may go
+    count = 0
+    while not writer.counters["retention_waits"]:
+        put(writer, b"%02d" % count + bytes(50_000))
+        count += 1
+    assert writer.counters["sync_failures"] == 1
+    files.faults.sync_error = 0.0
+    writer.flush()
+    assert [item[:2] for item in read(files, (7, 0))] == [b"%02d" % n for n in range(count)]
+    assert writer.retain() == []  # all of it was written anew, into the segment that stays
+
+
 def test_quiet_stream_begins_a_new_segment_so_that_the_old_can_expire() -> None:
     clock = [0]
     files = memory()

@@ -12,6 +12,7 @@ import pytest
 from meshmsg import Event, LogError, Multicast, Peer, Stream, Subscription, Tuning
 from meshmsg._control import Subscribed
 from meshmsg._source import Said
+from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
@@ -185,6 +186,48 @@ def test_what_retention_removed_is_lost_with_its_exact_range(tmp_path: Path) -> 
             with sub.subscribe("a.**", start="earliest") as events:
                 assert taken(events, 1)[0].position.seq >= kept
                 assert events.losses == []
+
+
+def test_retention_holds_while_events_are_published_and_read(tmp_path: Path) -> None:
+    """Whoever is too slow for it gets losses, `expired`, that lie exactly between what it gets."""
+    kept, segment = 1_000_000, 100_000
+    stream = durable(
+        segment_bytes=segment, retention=f"{kept}B", overflow="drop_oldest", buffer_bytes="256KiB"
+    )
+    folder = LogFolder.of(str(tmp_path), "pub/a.**")
+    largest = 0
+    with (
+        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address, tuning=Tuning(inbox_bytes_max=100_000)) as sub,
+    ):
+        first = pub.publish("a.b", bytes(1000))
+        pub.publish_many("a.b", [bytes(1000)] * 3000)
+        wait_until(lambda: folder.segments()[0].first > 0)
+        with sub.subscribe("a.**", start=first) as events:
+            next_ = told = 0
+
+            def check() -> None:
+                nonlocal next_, told
+                event = events.get(timeout=60)
+                assert event is not None
+                for loss in events.losses[told:]:
+                    told += 1
+                    assert (loss.first, loss.reason) == (next_, "expired")
+                    next_ = loss.stop
+                assert event.position.seq == next_
+                next_ += 1
+
+            check()
+            for _ in range(200):
+                pub.publish_many("a.b", [bytes(1000)] * 100)
+                largest = max(largest, sum(folder.sizes().values()))
+                check()
+            while next_ < 23_001:
+                check()
+            assert events.get(timeout=0) is None
+            assert told
+        assert sub.ledger().reconciles
+    assert largest < 3 * kept + 2 * 1024 * 1024 + 2 * segment
 
 
 def test_damage_in_the_log_is_lost_with_its_exact_range(tmp_path: Path) -> None:

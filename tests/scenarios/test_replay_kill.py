@@ -154,7 +154,7 @@ class Worker:
 def test_killed_publisher_has_delivered_all_that_it_acknowledged(
     tmp_path: Path, fsync: str
 ) -> None:
-    kill_many(tmp_path, fsync, ROUNDS if fsync == "batch" else ROUNDS // 2)
+    kill_many(tmp_path, fsync, ROUNDS if fsync == "always" else ROUNDS // 2)
 
 
 def kill_many(data_dir: Path, fsync: str, rounds: int) -> None:
