@@ -144,6 +144,8 @@ class Outlet(OpenFrame):
             frame_bytes=frame_bytes,
             heartbeat_min_s=tuning.heartbeat_min_s,
             heartbeat_max_s=tuning.heartbeat_max_s,
+            # Of two queues of that length each may take but half before the other side knows.
+            queue_frames=tuning.queue_frames * 3 // 4 if config.transport is None else None,
         )
         self.config = config
         self.stream = stream
@@ -210,11 +212,15 @@ class Outlet(OpenFrame):
             return False
         return start.kind != "resume" or start.epoch != self.epoch
 
-    def is_shut(self) -> bool:
+    def is_full(self) -> bool:
         """Whether publishing has to wait: for subscribers, or for packets to leave."""
         if self.sender.flow.is_shut():
             return True
         return self.packets is not None and self.packets.is_crowded()
+
+    def is_shut(self) -> bool:
+        """Whether publishing has to wait, or should for a moment."""
+        return self.is_full() or self.sender.flow.is_crowded(time.monotonic())
 
     def blockers(self) -> dict[int, str]:
         """Whom publishing waits for, by subscription: their names."""
@@ -612,10 +618,13 @@ class PublisherSide:
             deadline = None if timeout is None else time.monotonic() + timeout
             while outlet.gated and not self._closed:
                 left = SIGNALS_S if deadline is None else deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 and not outlet.is_full():
+                    self._open(outlet)  # it would have been better to wait, and was not asked for
+                elif left <= 0:
                     names = list(outlet.blockers().values())
                     raise PublishTimeout(outlet.stream, timeout or 0.0, names)
-                self._changed.wait(min(left, SIGNALS_S))
+                else:
+                    self._changed.wait(min(left, SIGNALS_S))
             if self._closed:
                 raise ClosedError("the peer was closed while the stream was blocked")
             return True
@@ -642,7 +651,8 @@ class PublisherSide:
             self.groups.on_frame(outlet)
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
         outlet.due_ns = now_ns + HOT_NS
-        if outlet.sender.flow.is_shut() if all_sent else outlet.is_shut():
+        flow = outlet.sender.flow
+        if (flow.is_shut() or flow.is_crowded(time.monotonic())) if all_sent else outlet.is_shut():
             outlet.gated = True
             self._wake()
         elif not all_sent and outlet.packets is not None and outlet.packets.is_paced():
@@ -656,6 +666,15 @@ class PublisherSide:
             outlet = self._routes.get(topic)
             if outlet is not None and on_gate in outlet.gate_waiters:
                 outlet.gate_waiters.remove(on_gate)
+
+    def lets_through(self, topic: str) -> bool:
+        """Whether a stream on which somebody has waited long enough was shut for a moment only."""
+        with self._changed:
+            outlet = self._routes[topic]
+            through = not (self._closed or outlet.is_full())
+            if through:
+                self._open(outlet)
+            return through
 
     def blockers(self, topic: str) -> tuple[str, list[str]]:
         """The stream of a topic and the subscribers that block it."""
@@ -825,13 +844,16 @@ class PublisherSide:
 
     def _open_gate(self, outlet: Outlet) -> None:
         if outlet.gated and not self._closed and not outlet.is_shut():
-            outlet.gated = False
-            for claim in outlet.sender.flow.claims.values():
-                claim.blocked_since = None
-            waiters, outlet.gate_waiters = outlet.gate_waiters, []
-            for waiter in waiters:
-                waiter()
-            self._changed.notify_all()
+            self._open(outlet)
+
+    def _open(self, outlet: Outlet) -> None:
+        outlet.gated = False
+        for claim in outlet.sender.flow.claims.values():
+            claim.blocked_since = None
+        waiters, outlet.gate_waiters = outlet.gate_waiters, []
+        for waiter in waiters:
+            waiter()
+        self._changed.notify_all()
 
     def _drain_tokens(self, now: float) -> None:
         assert self._fanout is not None

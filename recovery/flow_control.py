@@ -2,7 +2,9 @@
 
 Subscribers report how far they are.  Under `block` and `buffer` the gate closes while one of them
 is further behind than the window; under `spill` while the disk takes no more; under the other words
-it never closes.  A subscriber that holds the gate shut without progress for `evict_after_s` loses
+it never closes.  And it closes for a moment behind a subscriber that is reading as fast as it can,
+before more frames are on their way than queues have room for: they would only be dropped, asked for
+and sent again.  A subscriber that holds the gate shut without progress for `evict_after_s` loses
 its claim until it has caught up.
 """
 
@@ -13,6 +15,11 @@ from dataclasses import dataclass, field
 
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+
+#: Behind one that has taken nothing for so long nobody waits before the window is full.
+BRAKE_S = 0.02
+#: Less than this on its way is no flood, however small its frames are.
+BRAKE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -44,13 +51,20 @@ class FlowControl:
     """The claims on one stream."""
 
     def __init__(
-        self, buffer: RetransmitBuffer, window_bytes: int | None, evict_after_s: float | None
+        self,
+        buffer: RetransmitBuffer,
+        window_bytes: int | None,
+        evict_after_s: float | None,
+        queue_frames: int | None = None,
     ) -> None:
         self.claims: dict[int, Claim] = {}
         self._buffer = buffer
         self._window_bytes = window_bytes
         self._evict_after_s = evict_after_s
+        self._queue_frames = queue_frames  # that may be on their way to somebody; None: any number
         self._floor_bytes: float = NEVER
+        self._floor_frames = 0
+        self._moved_at = -NEVER  # when the one furthest behind last took anything
 
     def admit(
         self, sub: int, label: str, start: int, patterns: Iterable[str] = (), *, now: float
@@ -103,6 +117,16 @@ class FlowControl:
             spill = self._buffer.spill
             return spill is not None and spill.is_full()
         return self._buffer.total_bytes - self._floor_bytes > self._window_bytes
+
+    def is_crowded(self, now: float) -> bool:
+        """Whether to wait a moment: queues fill, and the one furthest behind is reading."""
+        buffer = self._buffer
+        return (
+            self._queue_frames is not None
+            and now - self._moved_at < BRAKE_S
+            and buffer.total_frames - self._floor_frames > self._queue_frames
+            and buffer.total_bytes - self._floor_bytes > BRAKE_BYTES
+        )
 
     def blockers(self) -> list[Claim]:
         """The subscribers that hold the gate shut, or would."""
@@ -186,7 +210,15 @@ class FlowControl:
         if not waiting:
             self._buffer.claim(None)
             self._floor_bytes = NEVER
+            self._moved_at = -NEVER
             return
-        self._buffer.claim(min(c.received for c in waiting))
+        last = min(waiting, key=_received)
+        self._buffer.claim(last.received)
+        self._moved_at = last.progress_at
+        self._floor_frames = self._buffer.total_frames - self._buffer.frames_since(last.received)
         behind = self._buffer.bytes_since(min(c.consumed for c in waiting))
         self._floor_bytes = self._buffer.total_bytes - behind
+
+
+def _received(claim: Claim) -> int:
+    return claim.received

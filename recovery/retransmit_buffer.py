@@ -97,6 +97,10 @@ class _Frames:
                 yield self._firsts[index], self._stops[index], data
             index += 1
 
+    def since(self, seq: int) -> int:
+        """Frames from the one that holds `seq` on."""
+        return len(self._stops) - max(self._head, bisect_right(self._stops, seq))
+
     def end_before(self, seq: int) -> int | None:
         """Bytes of the stream before the frame that holds `seq`; `None` if it is newer than all."""
         index = max(self._head, bisect_right(self._firsts, seq) - 1)
@@ -120,6 +124,7 @@ class RetransmitBuffer:
         "ring_bytes_max",
         "spill",
         "total_bytes",
+        "total_frames",
     )
 
     def __init__(
@@ -139,6 +144,7 @@ class RetransmitBuffer:
         self._full = False  # the backlog refused a frame, and nothing was taken from it since
         self.claimed_from: int | None = None  #: somebody has yet to take events from here on
         self.total_bytes = 0  #: bytes ever appended
+        self.total_frames = 0  #: frames ever appended
         self.discarded = 0  #: events that left the buffer
         self.discarded_claimed = 0  #: of those, events that somebody had yet to take
 
@@ -157,6 +163,7 @@ class RetransmitBuffer:
     def append(self, first: int, stop: int, frame: Data) -> None:
         """Keep a frame, and let go of the oldest that the bound has no room for."""
         self.total_bytes += len(frame)
+        self.total_frames += 1
         self._ring.append(first, stop, frame, self.total_bytes)
         self.trim()
 
@@ -211,6 +218,10 @@ class RetransmitBuffer:
         if before is None:
             before = self._ring.end_before(seq)
         return 0 if before is None else self.total_bytes - before
+
+    def frames_since(self, seq: int) -> int:
+        """Frames of the ring from the one that holds `seq` on."""
+        return self._ring.since(seq)
 
     def find(
         self, ranges: Iterable[Range], *, stop: int, bytes_max: int

@@ -30,6 +30,8 @@ class SenderPolicy:
     frame_bytes: int
     heartbeat_min_s: float
     heartbeat_max_s: float
+    queue_frames: int | None = None
+    """Frames that may be on their way to one subscriber before some would be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class StreamSender:
         backlog = policy.buffer_bytes if policy.overflow == "drop_newest" else 0
         hold = window is not None
         self.buffer = RetransmitBuffer(policy.buffer_bytes + slack, backlog, hold=hold, spill=spill)
-        self.flow = FlowControl(self.buffer, window, policy.evict_after_s)
+        queue = None if window is None else policy.queue_frames
+        self.flow = FlowControl(self.buffer, window, policy.evict_after_s, queue)
         self._beat_due = NEVER
         self._beat_wait_s = policy.heartbeat_min_s
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery.flow_control import Claim, FlowControl
+from meshmsg.recovery.flow_control import BRAKE_S, Claim, FlowControl
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
 
 FRAME_BYTES = 10
@@ -349,3 +349,71 @@ def test_who_is_evicted_by_its_packets_is_not_waited_for_until_it_has_caught_up(
     assert stream.flow.evict(2, now=1.0) is None
     stream.report(1, stream.stop, now=2.0)
     assert stream.flow.aside() == []
+
+
+# The brake -------------------------------------------------------------------------------------
+
+
+class Flood(Stream):
+    """A window with much room, a queue of 10 frames, and frames of half a MiB."""
+
+    def __init__(self, queue_frames: int | None = 10) -> None:
+        super().__init__(window=1 << 30, ring=1 << 30)
+        self.flow = FlowControl(self.buffer, 1 << 30, None, queue_frames)
+
+    def publish(self, frames: int, size: int = 1 << 19) -> None:
+        for _ in range(frames):
+            first, self.stop = self.stop, self.stop + FRAME_EVENTS
+            self.buffer.append(first, self.stop, bytes(size))
+
+
+def test_publisher_waits_a_moment_before_queues_are_full() -> None:
+    flood = Flood()
+    flood.flow.admit(1, "one", 0, now=0.0)
+    flood.publish(10)
+    assert not flood.flow.is_crowded(0.001)
+    flood.publish(1)
+    assert flood.flow.is_crowded(0.001)
+    assert not flood.flow.is_shut()
+    flood.report(1, 5, now=0.002)
+    assert not flood.flow.is_crowded(0.002)
+
+
+def test_nobody_brakes_for_one_that_has_stopped_reading() -> None:
+    flood = Flood()
+    flood.flow.admit(1, "stalled", 0, now=0.0)
+    flood.flow.admit(2, "healthy", 0, now=0.0)
+    flood.publish(20)
+    assert flood.flow.is_crowded(0.0)
+    assert not flood.flow.is_crowded(BRAKE_S)
+    flood.report(2, flood.stop, now=1.0)
+    assert not flood.flow.is_crowded(1.0)
+    flood.report(1, 5, now=2.0)  # it reads again
+    assert flood.flow.is_crowded(2.0)
+    assert not flood.flow.is_crowded(2.0 + BRAKE_S)
+
+
+def test_small_frames_are_no_flood() -> None:
+    flood = Flood()
+    flood.flow.admit(1, "one", 0, now=0.0)
+    flood.publish(1000, size=100)
+    assert not flood.flow.is_crowded(0.0)
+
+
+def test_no_brake_without_subscribers_or_without_a_queue() -> None:
+    flood = Flood()
+    flood.publish(20)
+    assert not flood.flow.is_crowded(0.0)
+    unbound = Flood(queue_frames=None)
+    unbound.flow.admit(1, "one", 0, now=0.0)
+    unbound.publish(20)
+    assert not unbound.flow.is_crowded(0.0)
+
+
+def test_brake_ends_with_the_subscriber_that_held_it() -> None:
+    flood = Flood()
+    flood.flow.admit(1, "one", 0, now=0.0)
+    flood.publish(20)
+    assert flood.flow.is_crowded(0.0)
+    flood.flow.release(1, now=0.0)
+    assert not flood.flow.is_crowded(0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from meshmsg import AsyncPeer, Peer, Stream
 from tests.remote import RemoteError, RemotePeer, wait_until
 
 PAYLOAD_BYTES = 1000
@@ -214,3 +216,29 @@ def test_memory_of_the_publisher_is_bounded(overflow: str, ledger: Any) -> None:
         )
         assert accounted == 10_000_000
         ledger(pub.address, lost=True, settle=0)
+
+
+def test_a_moments_wait_never_counts_as_a_stream_that_blocks() -> None:
+    """Queues that fill make publishers wait a little, and nobody is told that it took too long."""
+    with Peer("pub", streams=Stream("a.**")) as peer:
+        outlet = peer._open_node().publisher._find("a.b")
+        outlet.sender.flow.is_crowded = lambda now: True  # type: ignore[method-assign]
+        for n in range(5):
+            outlet.gated = True
+            assert peer.publish("a.b", n, timeout=0.01).seq == 2 * n
+            outlet.gated = True
+            assert peer.publish_many("a.b", [n], timeout=0.01).seq == 2 * n + 1
+
+
+def test_a_moments_wait_never_counts_as_a_stream_that_blocks_the_loop() -> None:
+    async def run() -> list[int]:
+        async with AsyncPeer("pub", streams=Stream("a.**")) as peer:
+            outlet = peer._open_node().publisher._find("a.b")
+            outlet.sender.flow.is_crowded = lambda now: True  # type: ignore[method-assign]
+            seqs = []
+            for n in range(5):
+                outlet.gated = True
+                seqs.append((await peer.publish("a.b", n, timeout=0.01)).seq)
+            return seqs
+
+    assert asyncio.run(run()) == list(range(5))
