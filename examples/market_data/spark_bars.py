@@ -18,7 +18,8 @@ from meshmsg.spark_sink.market import BAR, TRADE
 
 def main() -> None:
     options = arguments()
-    spark = session("bars", master="local[2]", config={"spark.log.level": "ERROR"})
+    config = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": 2}  # few rows: few parts
+    spark = session("bars", master="local[2]", config=config)
     query = (
         bars_of(spark, options.connect)
         .writeStream.outputMode("update")  # in each batch the bars that are new or have grown
@@ -31,7 +32,7 @@ def main() -> None:
         time.sleep(0.5)
         if query.exception() is not None:
             raise query.exception()
-        if query.lastProgress and query.lastProgress["numInputRows"]:
+        if query.status["isDataAvailable"]:  # a batch is being worked on
             heard = time.monotonic()
     query.stop()
     spark.stop()
