@@ -16,7 +16,7 @@ from meshmsg.market.simulator import Simulator
 from meshmsg.spark_sink import market
 from meshmsg.testing import lose_packets
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "market_data" / "spark_bars.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "market_data" / "spark_bars.py"
 LIMIT_S = 300.0
 
 
