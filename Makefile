@@ -6,6 +6,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.installed-demo
 DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
@@ -24,7 +25,7 @@ setup: $(DEV) ## build .venv with meshmsg and its development tools
 tools: setup ## install tshark, nft and ip, which some tests run (root, with apt)
 	@sh tests/install_tools.sh $(VENV)/.missing-tools
 
-demo: setup ## see meshmsg at work
+demo: $(DEMO) ## see meshmsg at work
 	@$(BIN)/meshmsg demo market
 
 # The suite kills, stalls and floods real processes, two tests at a time. What fails in that company
@@ -65,10 +66,15 @@ clean: ## remove .venv and everything built
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is older than one of these exactly when there is something to install or to compile.
+$(DEMO): pyproject.toml $(wildcard meshmsg/c/*.[ch]) | $(BIN)/python
+	@echo "Installing meshmsg and Spark into $(VENV) ..."
+	@$(PIP_INSTALL) --editable '.[spark]'
+	@touch $@
+
 $(DEV): pyproject.toml $(wildcard meshmsg/c/*.[ch]) | $(BIN)/python
 	@echo "Installing meshmsg and its development tools into $(VENV) ..."
 	@$(PIP_INSTALL) --editable '.[dev]'
-	@touch $@
+	@touch $@ $(DEMO)
 
 # A rival that cannot be installed is left out, and the tables say so.
 $(BENCH): $(DEV)

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,15 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import page, report
-from benchmarks.case import RATES_OF, Case, all_cases, chosen_cases, headline_cases, in_round
+from benchmarks.case import (
+    RATES_OF,
+    RECEIVER,
+    Case,
+    all_cases,
+    chosen_cases,
+    headline_cases,
+    in_round,
+)
 from benchmarks.crew import CrewFailed
 from benchmarks.machine import Neighbours, this_machine
 from benchmarks.record import Record
@@ -70,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = report.plain(results, machine, neighbours.part(), versions())
     data["sections"] = {s.name: s.read(options.folder / f"{s.name}.json") for s in sections}
     data["failed_sections"] = problems
-    write(options, results, data, [*found, *failed_sections(problems)], around)
+    gaps = not_in_this_run(results, others)
+    write(options, results, data, [*found, *failed_sections(problems), *gaps], around)
     ours_failed = any(case.ours for case in results.failures)
     missed = options.check and not all(met for *_, met in verdicts(results))
     return 1 if ours_failed or missed or (problems and not options.quick) else 0
@@ -176,6 +185,23 @@ def failed_sections(problems: dict[str, str]) -> list[Table]:
     return [Table("Not measured", ("section", "because"), rows, words=2)] if rows else []
 
 
+def not_in_this_run(results: Results, sections: Container[str]) -> list[Table]:
+    """What a full run measures and this one did not: a page that leaves it out says so."""
+    measured = {_kind_of(case) for case in results.cases()}
+    wanted = dict.fromkeys(_kind_of(c) for c in all_cases() if c.way not in results.missing)
+    rows = [(kind,) for kind in wanted if kind not in measured]
+    rows += [(section.name,) for section in SECTIONS if section.name not in sections]
+    return [Table("Not in this run", ("case or section",), rows)] if rows else []
+
+
+def _kind_of(case: Case) -> str:
+    """Its group, and what else sets it apart from the others there."""
+    apart = [f"loss-{case.loss:g}"] if case.loss and case.loss_at == RECEIVER else []
+    apart += ["parity"] if case.parity else []
+    apart += ["sealed"] if case.sealed else []
+    return "/".join([case.group, *apart])
+
+
 def show(tables: Sequence[Table], around: str, console: Console) -> None:
     """On the terminal."""
     console.print()
@@ -229,7 +255,7 @@ def write_docs(results: Results, tables: Sequence[Table], around: str) -> None:
     """The pages and their pictures."""
     from benchmarks import picture
 
-    first = ("Targets", "Throughput, 64 B", "Round trip")
+    first = ("Targets", "Throughput, 64 B", "Round trip", "Not in this run")
     page.write(as_markdown([t for t in tables if t.title.startswith(first)], around))
     page.write(as_markdown(tables, around), page.TABLES_PAGE)
     for draw, path in (

@@ -3,9 +3,9 @@
     python benchmarks/memory.py [--seconds 4] [--only WAY] [--json FILE]
 
 A subscriber is stopped (SIGSTOP) and the publisher goes on as fast as it may; then it is woken up
-and reads on.  meshmsg with each word of `overflow`, and raw pyzmq: as it comes, with XPUB_NODROP,
-and without any bound.  Nothing may vanish: accepted = received + declared lost, or the row says how
-many nobody ever mentioned.
+and reads on.  meshmsg with each word of `overflow`; raw pyzmq as it comes, with XPUB_NODROP, and
+without any bound; Zenoh and pynng.  Nothing may vanish: accepted = received + declared lost, or the
+row says how many nobody ever mentioned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from benchmarks import memory_rivals as rivals
 from benchmarks.machine import this_machine
+from benchmarks.meter import rss_mb
 
 SIZE_BYTES = 1024
 POOL = [n.to_bytes(SIZE_BYTES, "little") for n in range(100)]
@@ -43,6 +45,7 @@ LABELS = {
     "zmq": "raw pyzmq as it comes (queues of 1,000)",
     "zmq-nodrop": "raw pyzmq, XPUB_NODROP",
     "zmq-unbounded": "raw pyzmq, queues without bound",
+    **rivals.LABELS,
 }
 
 
@@ -57,11 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--json", type=Path, metavar="FILE", help="write all measurements as JSON")
     options = parser.parse_args(arguments)
     found: dict[str, Any] = {}
+    missing: dict[str, str] = {}
     for way in options.only or LABELS:
+        reason = rivals.why_not(way)
+        if reason:
+            missing[way] = reason
+            print(f"{LABELS[way]:<42} not available: {reason}", flush=True)
+            continue
         found[way] = measure(way, options.seconds)
         print(words(way, found[way]), flush=True)
     if options.json is not None:
-        data = {"machine": this_machine().as_dict(), "event_bytes": SIZE_BYTES, "ways": found}
+        about = {"machine": this_machine().as_dict(), "event_bytes": SIZE_BYTES}
+        data = {**about, "ways": found, "missing": missing}
         options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     silent = [way for way in found if way.startswith("meshmsg") and found[way]["unmentioned"]]
     return 1 if silent else 0
@@ -110,17 +120,13 @@ def _receive(end: Connection) -> Any:
     return end.recv()
 
 
-def rss_mb() -> float:
-    """What this process has in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def publish(way: str, seconds: float, boss: Connection) -> None:
     """As fast as it may, for some seconds; then report, and stay."""
     with tempfile.TemporaryDirectory(prefix="bench-stall-") as folder:
         if way.startswith("meshmsg"):
             _publish_ours(way.partition("-")[2], seconds, boss, folder)
+        elif way in rivals.LABELS:
+            rivals.publish(way, seconds, boss, POOL, EVENTS_MAX)
         else:
             _publish_zmq(way, seconds, boss)
 
@@ -191,6 +197,8 @@ def _publish_zmq(way: str, seconds: float, boss: Connection) -> None:
 def subscribe(way: str, boss: Connection) -> None:
     """Connect, be stopped, and read what there is afterwards."""
     address = boss.recv()
+    if way in rivals.LABELS:
+        return rivals.subscribe(way, address, boss, IDLE_S)
     if not way.startswith("meshmsg"):
         return _subscribe_zmq(way, address, boss)
     from meshmsg import Peer

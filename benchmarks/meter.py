@@ -97,3 +97,9 @@ def _since(
         _, ran_before, waited_before = before.get(thread, ("", 0.0, 0.0))
         grown[thread] = (name, ran - ran_before, waited - waited_before)
     return grown
+
+
+def rss_mb() -> float:
+    """What this process has in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

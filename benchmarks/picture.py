@@ -69,13 +69,15 @@ def draw_growth(results: Results, path: Path) -> None:
 
 
 def _figure(results: Results, painters: Sequence[Painter], path: Path, columns: int) -> None:
-    columns = max(1, min(columns, len(painters)))
-    rows = max(1, -(-len(painters) // columns))
+    if not painters:  # a part of a run: better the picture that is there than an empty one
+        return
+    columns = min(columns, len(painters))
+    rows = -(-len(painters) // columns)
     with plt.rc_context({"font.size": 9, "svg.hashsalt": "benchmarks", "axes.axisbelow": True}):
         figure, axes = plt.subplots(
             rows,
             columns,
-            figsize=(6.4 * columns, 4.6 * rows),
+            figsize=(7.6 * columns, 4.6 * rows),
             squeeze=False,
             layout="constrained",
             facecolor="white",
@@ -119,14 +121,14 @@ def _rates(results: Results, axes: Axes, cases: Sequence[Case], title: str) -> N
     spreads = [(case, results.spread(case, rate)) for case in cases]
     shown = sorted(((c, s) for c, s in spreads if s), key=lambda pair: -pair[1].median)
     _bars(axes, [(c, Spread(s.median / 1e3, s.low / 1e3, s.high / 1e3)) for c, s in shown])
-    axes.set_xlabel("1000 events a second (median; least and greatest of the rounds)")
+    axes.set_xlabel("1000 events/s (median; least, greatest round)")
     axes.set_title(f"Throughput, {title}", fontsize=10)
 
 
 def _trips(results: Results, axes: Axes) -> None:
     spreads = [(case, results.spread(case, percentile(50))) for case in results.cases(ROUND_TRIP)]
     _bars(axes, sorted(((c, s) for c, s in spreads if s), key=lambda pair: pair[1].median))
-    axes.set_xlabel("microseconds (p50; least and greatest of the rounds)")
+    axes.set_xlabel("microseconds (p50; least, greatest round)")
     axes.set_title("Round trip of one 64 B event", fontsize=10)
 
 
@@ -142,7 +144,7 @@ def _bars(axes: Axes, shown: Sequence[tuple[Case, Spread]]) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.18)
     axes.grid(axis="x", alpha=0.3)
 
 

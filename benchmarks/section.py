@@ -157,6 +157,8 @@ def _memory(data: Data) -> list[Table]:
         )
         for way, row in data["ways"].items()
     ]
+    for way, reason in data.get("missing", {}).items():
+        rows.append((STALLED[way], f"not available: {reason}", *[NONE] * 5))
     columns = (
         "way",
         "accepted",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from benchmarks.way import C_GSO, C_TCP, DDS, ICEORYX, LCM, NATS, NNG, WAYS, ZENOH
 
@@ -37,6 +39,11 @@ IMPORTS = {
     ICEORYX: "iceoryx2",
 }
 TABLE = "bench"
+#: Beside the packages of the ways: what the sections run.
+SECTION_PACKAGES = ("lmdb", "pika", "pyspark", "pyarrow")
+SERVERS = ("nats-server", "rabbitmq_server")
+SAYS_VERSION = ("nats-server",)
+SERVER_FOLDER = Path("/usr/lib/rabbitmq/lib")
 
 
 class Missing(Exception):
@@ -84,15 +91,33 @@ def missing_ways() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages of the ways that are installed."""
+    """Of everything that is measured and is installed, servers included."""
     found = {}
-    for way in WAYS.values():
+    packages = [way.package for way in WAYS.values() if way.package]
+    for package in (*packages, *SECTION_PACKAGES):
         try:
-            if way.package:
-                found[way.package] = version(way.package)
+            found[package] = version(package)
         except PackageNotFoundError:
             continue
+    for server in SERVERS:
+        number = _server_version(server)
+        if number:
+            found[server] = number
     return found
+
+
+def _server_version(server: str) -> str:
+    """As it says itself, or as its folder does: RabbitMQ would take seconds to say it."""
+    found = [path.name.rpartition("-")[2] for path in SERVER_FOLDER.glob(f"{server}-*")]
+    program = shutil.which(server, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found or program is None or server not in SAYS_VERSION:
+        return found[0] if found else ""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    number = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return number[0] if number else ""
 
 
 def free_port() -> int:

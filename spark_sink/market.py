@@ -1,34 +1,48 @@
-"""Spark's part in `meshmsg demo market`: every event a row, and one-second bars, as streams.
+"""Spark's part in `meshmsg demo market`: the sink's table of all events, and one-second bars.
 
-Started as a worker by the demo.  One query writes every event of the exchange's logs into a table,
-another makes bars of the trades; both go on while the market is open.  In the end the file `final`
-is there, and all that was published is read before they stop.
+Started as a worker by the demo.  A peer records the exchange's streams over the network, losing
+packets as everybody there does; the sink's own query writes them into a table, each event once, and
+another query makes bars of the trades.  Both go on while the market is open.  In the end the file
+`final` says how much was published, and all of that is read before they stop.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from meshmsg import Peer, Tuning
 from meshmsg.cli._workers import say, stop_asked
+from meshmsg.market.exchange import STREAMS
 from meshmsg.spark_sink.session import session
+from meshmsg.spark_sink.sink_check import check_output
+from meshmsg.spark_sink.sink_config import Output, SinkConfig
+from meshmsg.spark_sink.sink_driver import SETTINGS, Driver
+from meshmsg.testing import lose_packets
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+NAME = "sink"
 TRADE = "time_ns BIGINT, stock STRING, price BIGINT, shares BIGINT, match BIGINT"
-TRIGGER = "2 seconds"
+TRIGGER_S = 2.0
 LOOK_S = 0.2
 ATTEMPTS = 20
 CONFIG = {
-    "spark.log.level": "ERROR",
+    **SETTINGS,
     # It runs for a minute: what only pays later is left out.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
 }
-#: In the order of `meshmsg.market.bars.Bar`.
+#: In the order of `meshmsg.market.bars.Bar`, and what it says of the average.
 BAR = (
     "min_by(price, match) AS open",
     "max(price) AS high",
@@ -37,32 +51,124 @@ BAR = (
     "sum(shares) AS volume",
     "sum(price * shares) AS notional",
     "count(*) AS trades",
+    "sum(price * shares) / sum(shares) AS vwap",
 )
 
 
 def main(settings: Mapping[str, Any]) -> None:
-    """Read, until the demo says that no more comes; then say what is there."""
+    """Record and write, until the demo says that no more comes; then say what is there."""
     stop = stop_asked()
-    data, final = settings["data_dir"], Path(settings["final"])
-    lake = str(final.with_name("spark"))
-    spark = session("market", master="local[2]", config=CONFIG)
-    try:
-        queries = [Kept(lambda: _rows(spark, data, lake)), Kept(lambda: _bars(spark, data, lake))]
-        say({"started": True})
-        while not final.exists():
-            if stop.is_set():
-                return
-            time.sleep(LOOK_S)
-        for query in queries:
-            query.read_all()
-        bars = [list(row) for row in spark.table("bars").collect()]
-        for query in queries:
-            query.stop()
-        table = spark.read.parquet(f"{lake}/rows")
-        say({"rows": table.select("stream", "epoch", "seq").distinct().count(), "bars": bars})
-        stop.wait()
-    finally:
-        spark.stop()
+    final = Path(settings["final"])
+    config = sink_of(settings["folder"])
+    with (
+        Peer(
+            NAME,
+            connect=settings["connect"],
+            discovery="none",
+            data_dir=config.log,
+            record=config.record(),
+            tuning=Tuning(**settings["tuning"]),
+        ) as peer,
+        lose_packets(peer, settings["drop"], settings["seed"]),
+    ):
+        spark = session("market", master=config.master, config=CONFIG)
+        try:
+            with Market(spark, config) as market:
+                while not final.exists():
+                    say(market.figures())
+                    if stop.wait(LOOK_S):
+                        return
+                wanted = sum(loads(final.read_text(encoding="utf-8")).values())
+                while not market.has(wanted):
+                    say(market.figures())
+                    if stop.wait(LOOK_S):
+                        return
+                bars = market.all_bars()
+            say({**market.figures(), **market.checked(), "bars": bars})
+            stop.wait()
+        finally:
+            spark.stop()
+
+
+def sink_of(folder: str) -> SinkConfig:
+    """The sink: all that the exchange publishes, into one table."""
+    events = Output(f"{folder}/lake/events", topics=STREAMS)
+    return SinkConfig(
+        (events,), trigger=TRIGGER_S, master="local[2]", fsync="interval:100ms", retention="all"
+    )
+
+
+class Market:
+    """The sink's query and that of the bars, while in the block."""
+
+    def __init__(self, spark: SparkSession, config: SinkConfig) -> None:
+        self._spark = spark
+        self._config = config
+        self._rows = self._lost = 0
+        self._failure: BaseException | None = None
+        self._begun = threading.Event()  # its query runs, or never will
+        self._driver = Driver(config, self._take)
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._bars: Kept | None = None
+
+    def __enter__(self) -> Market:
+        self._thread.start()
+        # One after the other: Spark gives all new Python processes the same ten seconds.
+        self._begun.wait()
+        self._bars = Kept(lambda: bars_of(self._spark, self._config.log, self._config.state))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+        self._driver.stop()
+        self._thread.join()
+
+    def _write(self) -> None:
+        try:
+            self._driver.run_in(self._spark)
+        except BaseException as error:
+            self._failure = error
+        self._begun.set()
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if said["kind"] == "commit":
+            self._rows += said["rows"]
+            self._lost += said["lost"]
+        elif said["kind"] == "ready":
+            self._begun.set()
+
+    def figures(self) -> dict[str, Any]:
+        """How far it is; raises what ended the sink."""
+        if self._failure is not None:
+            raise self._failure
+        return {"rows": self._rows, "lost": self._lost, "bars_now": self._bars_now()}
+
+    def _bars_now(self) -> int:
+        return 0 if self._bars is None else self._bars.groups
+
+    def has(self, events: int) -> bool:
+        """Whether so many are in the table, or known to be lost."""
+        return self._rows + self._lost >= events
+
+    def all_bars(self) -> list[list[Any]]:
+        """Of everything that is recorded."""
+        assert self._bars is not None
+        self._bars.read_all()
+        return [list(row) for row in self._spark.table("bars").collect()]
+
+    def checked(self) -> dict[str, Any]:
+        """The table as any reader sees it, and beside the log by position."""
+        (output,) = self._config.outputs
+        found = check_output(output, self._config.log)
+        topics = ds.dataset(output.out, format="parquet").to_table(columns=["topic"])["topic"]
+        counts = {str(one["values"]): one["counts"].as_py() for one in pc.value_counts(topics)}
+        return {
+            "topics": counts,
+            "missing": found["missing"],
+            "twice": found["duplicates"] + found["out_of_range"],
+            "problems": found["problems"],
+        }
 
 
 class Kept:
@@ -75,6 +181,13 @@ class Kept:
         self._start = start
         self._query = start()
 
+    @property
+    def groups(self) -> int:
+        """How many groups it has made so far."""
+        progress = self._query.lastProgress
+        states = progress["stateOperators"] if progress is not None else ()
+        return sum(int(state["numRowsTotal"]) for state in states)
+
     def read_all(self) -> None:
         """Until everything that was published is read."""
         from pyspark.errors import StreamingQueryException
@@ -86,6 +199,7 @@ class Kept:
             except StreamingQueryException:
                 if not left:
                     raise
+                time.sleep(LOOK_S)
                 self._query = self._start()
 
     def stop(self) -> None:
@@ -93,32 +207,17 @@ class Kept:
         self._query.stop()
 
 
-def _read(spark: SparkSession, data: str, **options: str) -> DataFrame:
-    return spark.readStream.format("meshmsg").options(**options).load(data)
-
-
-def _rows(spark: SparkSession, data: str, lake: str) -> StreamingQuery:
-    """Every event of every stream."""
-    return (
-        _read(spark, data)
-        .writeStream.option("checkpointLocation", f"{lake}/checkpoint")
-        .trigger(processingTime=TRIGGER)
-        .start(f"{lake}/rows", format="parquet")
-    )
-
-
-def _bars(spark: SparkSession, data: str, lake: str) -> StreamingQuery:
+def bars_of(spark: SparkSession, log: str, state: str) -> StreamingQuery:
     """One-second bars of each stock, from the trades."""
     from pyspark.sql.functions import expr
 
-    bars = (
-        _read(spark, data, topics="trades.**", payload=TRADE)
-        .groupBy("stock", expr("time_ns div 1000000000 AS second"))
-        .agg(*(expr(text) for text in BAR))
+    trades = spark.readStream.format("meshmsg").options(topics="trades.**", payload=TRADE).load(log)
+    bars = trades.groupBy("stock", expr("time_ns div 1000000000 AS second")).agg(
+        *(expr(text) for text in BAR)
     )
     return (
         bars.writeStream.queryName("bars")
-        .option("checkpointLocation", f"{lake}/bars")
-        .trigger(processingTime=TRIGGER)
+        .option("checkpointLocation", f"{state}/bars")
+        .trigger(processingTime=f"{TRIGGER_S:g} seconds")
         .start(format="memory", outputMode="complete")
     )

@@ -246,6 +246,25 @@ def test_every_case_has_a_module_and_what_it_is_measured_against() -> None:
     assert chosen_cases(["nonsense"]) == []
 
 
+def test_a_page_says_what_was_not_measured() -> None:
+    from benchmarks.case import all_cases
+    from benchmarks.command import not_in_this_run
+    from benchmarks.results import Results
+    from benchmarks.section import SECTIONS
+    from benchmarks.trial import Measurement
+
+    results = Results()
+    results.add(measured("raw", 0, 100.0))
+    (table,) = not_in_this_run(results, {"groups"})
+    left_out = {name for (name,) in table.rows}
+    assert {"growth/64B/1-32", "growth/64B/1-1/100000-topics", "log-growth", "memory"} <= left_out
+    assert {"throughput/65536B/1-4", "throughput/64B/1-1/loss-0.01", "round-trip/64B"} <= left_out
+    assert not {"throughput/64B/1-1", "groups"} & left_out
+    for case in all_cases():
+        results.add(Measurement(case, 0, 1000, rate=1.0))
+    assert not_in_this_run(results, {section.name for section in SECTIONS}) == []
+
+
 def test_a_record_gives_back_what_was_measured(tmp_path: Path) -> None:
     from benchmarks.record import Record
     from benchmarks.results import Results

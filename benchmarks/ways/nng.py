@@ -23,21 +23,21 @@ SETTLE_S = 0.3
 
 
 @contextmanager
-def _pub(port: int) -> Iterator[Any]:
+def pub(port: int) -> Iterator[Any]:
     with pynng.Pub0(send_buffer_size=QUEUE_MESSAGES) as out:
         out.listen(f"tcp://127.0.0.1:{port}")
         yield out
 
 
 @contextmanager
-def _sub(port: int) -> Iterator[Any]:
+def sub(port: int) -> Iterator[Any]:
     with pynng.Sub0(recv_buffer_size=QUEUE_MESSAGES, topics=b"") as into:
         into.recv_max_size = 0
         into.dial(f"tcp://127.0.0.1:{port}", block=True)
         yield into
 
 
-def _wait_for_pipes(out: Any, count: int) -> None:
+def wait_for_pipes(out: Any, count: int) -> None:
     deadline = time.monotonic() + WAIT_S
     while len(out.pipes) < count:
         if time.monotonic() > deadline:
@@ -48,10 +48,10 @@ def _wait_for_pipes(out: Any, count: int) -> None:
 
 def publish(task: Task, boss: Connection) -> None:
     """Send everything to everyone."""
-    with _pub(task.port) as out:
+    with pub(task.port) as out:
         boss.send("")
         boss.recv()
-        _wait_for_pipes(out, task.subscribers)
+        wait_for_pipes(out, task.subscribers)
         boss.send(READY)
         boss.recv()
         send, pool = out.send, payloads(task.size_bytes)
@@ -69,7 +69,7 @@ def receive(task: Task, boss: Connection) -> None:
     """Take what comes."""
     boss.send("")
     boss.recv()
-    with _sub(task.port) as into:
+    with sub(task.port) as into:
         boss.send(READY)
         recv = into.recv
         with Meter(task) as meter, meter.loop():
@@ -89,11 +89,11 @@ def receive(task: Task, boss: Connection) -> None:
 
 def ping(task: Task, boss: Connection) -> None:
     """Send one message, wait for it to come back, and so on."""
-    with _pub(task.port) as out:
+    with pub(task.port) as out:
         boss.send("")
         boss.recv()
-        _wait_for_pipes(out, 1)
-        with _sub(task.port + 1) as into:
+        wait_for_pipes(out, 1)
+        with sub(task.port + 1) as into:
             boss.send(READY)
             boss.recv()
             payload = payloads(task.size_bytes)[1]
@@ -112,11 +112,11 @@ def ping(task: Task, boss: Connection) -> None:
 
 def echo(task: Task, boss: Connection) -> None:
     """Send back what comes."""
-    with _pub(task.port + 1) as out:
+    with pub(task.port + 1) as out:
         boss.send("")
         boss.recv()
-        with _sub(task.port) as into:
-            _wait_for_pipes(out, 1)
+        with sub(task.port) as into:
+            wait_for_pipes(out, 1)
             boss.send(READY)
             with Meter(task) as meter, meter.loop():
                 for _ in range(task.count):

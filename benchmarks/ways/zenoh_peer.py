@@ -19,7 +19,7 @@ BACK = "bench/back"
 WAIT_S = 30.0
 
 
-def _session(*, listen: str = "", connect: str = "") -> Any:
+def open_session(*, listen: str = "", connect: str = "") -> Any:
     """A peer that meets only whom it is told to."""
     config = zenoh.Config()
     for name, value in (
@@ -42,11 +42,11 @@ def _publisher(session: Any, key: str, *, express: bool = False) -> Any:
     )
 
 
-def _subscriber(session: Any, key: str) -> Any:
+def samples_of(session: Any, key: str) -> Any:
     return session.declare_subscriber(key, zenoh.handlers.FifoChannel(CHANNEL_SAMPLES))
 
 
-def _wait_for_match(publisher: Any) -> None:
+def wait_for_match(publisher: Any) -> None:
     deadline = time.monotonic() + WAIT_S
     while not publisher.matching_status.matching:
         if time.monotonic() > deadline:
@@ -60,11 +60,11 @@ def _endpoint(task: Task) -> str:
 
 def publish(task: Task, boss: Connection) -> None:
     """Send everything to everyone."""
-    with _session(listen=_endpoint(task)) as session:
+    with open_session(listen=_endpoint(task)) as session:
         publisher = _publisher(session, KEY)
         boss.send(_endpoint(task))
         boss.recv()
-        _wait_for_match(publisher)
+        wait_for_match(publisher)
         time.sleep(0.5)  # there is no telling how many have matched
         boss.send(READY)
         boss.recv()
@@ -82,8 +82,8 @@ def publish(task: Task, boss: Connection) -> None:
 def receive(task: Task, boss: Connection) -> None:
     """Take everything."""
     boss.send("")
-    with _session(connect=boss.recv()[0]) as session:
-        subscriber = _subscriber(session, KEY)
+    with open_session(connect=boss.recv()[0]) as session:
+        subscriber = samples_of(session, KEY)
         boss.send(READY)
         recv = subscriber.recv
         with Meter(task) as meter, meter.loop():
@@ -98,11 +98,11 @@ def receive(task: Task, boss: Connection) -> None:
 
 def ping(task: Task, boss: Connection) -> None:
     """Put one sample, wait for it to come back, and so on."""
-    with _session(listen=_endpoint(task)) as session:
-        publisher, answers = _publisher(session, KEY, express=True), _subscriber(session, BACK)
+    with open_session(listen=_endpoint(task)) as session:
+        publisher, answers = _publisher(session, KEY, express=True), samples_of(session, BACK)
         boss.send(_endpoint(task))
         boss.recv()
-        _wait_for_match(publisher)
+        wait_for_match(publisher)
         boss.send(READY)
         boss.recv()
         payload = payloads(task.size_bytes)[1]
@@ -121,9 +121,9 @@ def ping(task: Task, boss: Connection) -> None:
 def echo(task: Task, boss: Connection) -> None:
     """Put back what comes."""
     boss.send("")
-    with _session(connect=boss.recv()[0]) as session:
-        publisher, samples = _publisher(session, BACK, express=True), _subscriber(session, KEY)
-        _wait_for_match(publisher)
+    with open_session(connect=boss.recv()[0]) as session:
+        publisher, samples = _publisher(session, BACK, express=True), samples_of(session, KEY)
+        wait_for_match(publisher)
         boss.send(READY)
         with Meter(task) as meter, meter.loop():
             for _ in range(task.count):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +15,22 @@ Show = Callable[[Any], None]
 
 
 class Views:
-    """The views of one act, from its picture and its line; `begun` says if a line makes sense."""
+    """The views of one act, from its picture and its line; `begun` says if a line makes sense.
+
+    `news` is what has happened so far, each with its second.
+    """
 
     def __init__(
         self,
         picture: Callable[[Any], RenderableType],
         line: Callable[[Any], str],
         begun: Callable[[Any], Any],
+        news: Callable[[Any], Sequence[tuple[float, str]]] = lambda run: (),
     ) -> None:
         self._picture = picture
         self._line = line
         self._begun = begun
+        self._news = news
 
     @contextmanager
     def live(self, out: Console) -> Iterator[Show]:
@@ -38,10 +43,14 @@ class Views:
     @contextmanager
     def plain(self, out: Console) -> Iterator[Show]:
         """A line when something happens, and one a second."""
-        shown_at, phase = -LINE_S, ""
+        shown_at, phase, told = -LINE_S, "", 0
 
         def show(run: Any) -> None:
-            nonlocal shown_at, phase
+            nonlocal shown_at, phase, told
+            for at_s, text in list(self._news(run))[told:]:
+                told += 1
+                if text != run.phase:
+                    out.print(f"{at_s:5.1f} s  {text}", soft_wrap=True)
             if run.phase != phase:
                 phase = run.phase
                 out.print(f"{run.elapsed_s:5.1f} s  {phase}", soft_wrap=True)

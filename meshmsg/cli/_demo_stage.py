@@ -15,6 +15,10 @@ WAIT_S = 60.0
 SHOW_S = 0.1
 
 
+class Overdue(WorkerFailed):
+    """Something did not come in time."""
+
+
 class Stage:
     """An act: hears its workers, and shows itself every now and then."""
 
@@ -49,11 +53,11 @@ class Stage:
             self._show(self)
 
     def until(self, condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-        """Wait for it; raises `WorkerFailed` when it does not come."""
+        """Wait for it; raises `Overdue` when it does not come, `WorkerFailed` when it cannot."""
         deadline = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline:
-                raise WorkerFailed(f"waited for {wait_s:g} s in vain while: {self.phase}")
+                raise Overdue(f"waited for {wait_s:g} s in vain while: {self.phase}")
             self.tend()
             time.sleep(0.002)
 

@@ -11,7 +11,7 @@ import random
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 from meshmsg._config import Tuning
 from meshmsg._errors import WaitTimeout
 from meshmsg._peer import Peer
-from meshmsg.cli._demo_stage import WAIT_S, Stage
+from meshmsg.cli._demo_stage import WAIT_S, Overdue, Stage
 from meshmsg.cli._market_spark import Spark
 from meshmsg.cli._workers import Worker
 from meshmsg.market.bars import Bars
@@ -34,6 +34,7 @@ ROLES = {SLOW: "slow", KILLED: "killed and back", LATE: "joins late", MOLD: "Mol
 DESK = ("risk-1", "risk-2", "risk-3")
 GATEWAY = "gateway"
 TAPE = "tape"
+SINK = "sink"
 
 #: Market time that is published at once.
 STEP_S = 0.02
@@ -102,6 +103,8 @@ class Outcome:
     bars: Bars
     spark: Spark
     ledger: Ledger
+    #: What was waited for in vain, in words.
+    overdue: list[str] = field(default_factory=list)
 
 
 class Run(Stage):
@@ -127,11 +130,12 @@ class Run(Stage):
         self.tape: dict[str, Any] = {}
         self.sent: dict[str, Any] = {}
         self.replayed = 0  # frames that were read from the log, for those who were slow or late
-        self.news: deque[tuple[float, str]] = deque(maxlen=100)
+        self.news: list[tuple[float, str]] = []  # a few in a day
         self.rates: deque[int] = deque(maxlen=RATES)  # messages of the last steps
         self.at_s = 0.0  # market time
         self.simulator = Simulator(stocks, rate, seed, check_every=max(100, int(rate * CHECK_S)))
         self.spark = Spark(spark)
+        self.overdue: list[str] = []
         self._workers: list[tuple[Worker, Callable[[dict[str, Any]], None]]] = []
         # Groups of their own, so that two demos on one machine do not meet.
         rng = random.SystemRandom()
@@ -144,7 +148,7 @@ class Run(Stage):
     def go(self) -> Outcome:
         """Run it; raises `WorkerFailed` and what a peer raises."""
         with ExitStack() as stack:
-            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmsg-")))
+            self._folder = Path(stack.enter_context(_folder_for_now()))
             self._peer = stack.enter_context(
                 Peer(
                     EXCHANGE,
@@ -164,16 +168,14 @@ class Run(Stage):
 
     # --- the cast ---
 
+    def _settings(self, **more: Any) -> dict[str, Any]:
+        """What every worker is told, and more."""
+        return {"connect": self._peer.address, "tuning": TUNING, "drop": self.drop, **more}
+
     def _hire(
         self, name: str, module: str, hear: Callable[[dict[str, Any]], None], **more: Any
     ) -> Worker:
-        settings: Mapping[str, Any] = {
-            "name": name,
-            "connect": self._peer.address,
-            "tuning": TUNING,
-            "drop": self.drop,
-            **more,
-        }
+        settings = self._settings(name=name, **more)
         worker = Worker(name, f"meshmsg.cli._market_{module}", settings)
         self._workers.append((worker, hear))
         return worker
@@ -203,7 +205,7 @@ class Run(Stage):
         self._start_handler(KILLED)
         self._hire(GATEWAY, "gateway", self.gateway.update, lines=list(self._mold_lines))
         self._hire(TAPE, "tape", self.tape.update, seed=self.handlers[MOLD].seed + 1)
-        self.spark.start(self._folder / EXCHANGE)
+        self.spark.start(self._folder / SINK, self._settings(seed=self.handlers[MOLD].seed + 2))
         takers = {ORDERS: len(DESK), FEED: 3, TRADES: 1}
         self.until(lambda: all(self._takers(topic, count) for topic, count in takers.items()))
         self._tell("the market opens")
@@ -273,17 +275,29 @@ class Run(Stage):
         self.phase = "the market is closed: the last messages arrive"
         self._tell("the market closes")
         self._peer.flush(timeout=WAIT_S)
-        self.until(lambda: all(handling.final for handling in self.handlers.values()))
-        orders = self.exchange.published[ORDERS]
-        self.until(lambda: self._desk_total("handled") >= orders and self._desk_is_idle())
-        trades = self.exchange.published[TRADES]
-        self.until(lambda: int(self.tape.get("bars_of", 0)) >= trades)
+        orders, trades = self.exchange.published[ORDERS], self.exchange.published[TRADES]
+        deadline = time.monotonic() + WAIT_S
+        for what, condition in (
+            ("all books", lambda: all(handling.final for handling in self.handlers.values())),
+            ("all orders", lambda: self._desk_has(orders)),
+            ("all trades", lambda: int(self.tape.get("bars_of", 0)) >= trades),
+        ):
+            self._await(what, condition, max(0.0, deadline - time.monotonic()))
         if self.spark.running:
             self.phase = "Spark makes its bars"
             self._tell(self.phase)
-            published = dict(self.exchange.published)
-            self.spark.finish(published)
-            self.until(lambda: self.spark.done or not self.spark.running, SPARK_S)
+            self.spark.finish(dict(self.exchange.published))
+            self._await("Spark", lambda: self.spark.done or not self.spark.running, SPARK_S)
+
+    def _await(self, what: str, condition: Callable[[], bool], wait_s: float) -> None:
+        """Wait, and go on when it does not come: the reconciliation says what is missing."""
+        try:
+            self.until(condition, wait_s)
+        except Overdue:
+            self.overdue.append(f"waited in vain for {what}")
+
+    def _desk_has(self, orders: int) -> bool:
+        return self._desk_total("handled") >= orders and self._desk_is_idle()
 
     def _desk_total(self, name: str) -> int:
         return sum(int(said.get(name, 0)) for said in self.desk.values())
@@ -336,7 +350,7 @@ class Run(Stage):
     def _outcome(self, ledger: Ledger) -> Outcome:
         self.tend(show=True)
         published = {topic: self.exchange.published[topic] for topic in (FEED, TRADES, ORDERS)}
-        self.spark.compare(self.exchange.bars, sum(published.values()))
+        self.spark.compare(self.exchange.bars, published)
         return Outcome(
             published=published,
             drop=self.drop,
@@ -353,4 +367,10 @@ class Run(Stage):
             bars=self.exchange.bars,
             spark=self.spark,
             ledger=ledger,
+            overdue=self.overdue,
         )
+
+
+def _folder_for_now() -> tempfile.TemporaryDirectory[str]:
+    """Removed at the end; what Spark's Java still writes while it ends does not matter."""
+    return tempfile.TemporaryDirectory(prefix="meshmsg-", ignore_cleanup_errors=True)

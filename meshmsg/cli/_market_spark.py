@@ -1,4 +1,4 @@
-"""Spark's part in `meshmsg demo market`: every event as a row, and bars made by Spark, compared.
+"""Spark's part in `meshmsg demo market`: the sink's table and the bars, beside what they should be.
 
 Spark runs in a worker of its own, `meshmsg.spark_sink.market`, which is only named here: nothing
 but spark_sink imports pyspark.  Where it is not installed the demo says so and goes on.
@@ -14,9 +14,11 @@ from typing import Any
 
 from meshmsg._errors import ConfigError
 from meshmsg.cli._workers import Worker, WorkerFailed
-from meshmsg.market.bars import Bars, bars_from, different_bars
+from meshmsg.market.bars import Bar, Bars, bars_from, different_bars
 
 MODULE = "meshmsg.spark_sink.market"
+#: Stock, second and a `Bar`; its average price follows them.
+BAR_COLUMNS = 2 + len(Bar._fields)
 
 
 def why_not() -> str | None:
@@ -39,10 +41,9 @@ class Spark:
             raise ConfigError("--spark", self.reason)
         self._wanted = wanted
         self.report: dict[str, Any] = {}
-        self.rows: int | None = None
-        self.rows_wanted = 0
-        self.bars: int | None = None
-        self.bars_wanted = 0
+        self.rows = self.rows_wanted = 0
+        self.wrong_rows: list[str] = []  #: what is wrong with the table, in words
+        self.bars = self.bars_wanted = 0
         self.wrong_bars: list[tuple[str, int]] = []
         self._worker: Worker | None = None
 
@@ -56,12 +57,23 @@ class Spark:
         """All rows are in, and the bars are made."""
         return "bars" in self.report
 
-    def start(self, data_dir: Path) -> None:
+    @property
+    def words(self) -> str:
+        """How far it is, for people."""
+        if self.reason is not None:
+            return f"left out: {self.reason}"
+        if not self.report:
+            return "starts; the sink records meanwhile"
+        rows, bars = int(self.report["rows"]), int(self.report["bars_now"])
+        return f"{rows:,} rows in the table, {bars:,} one-second bars"
+
+    def start(self, folder: Path, settings: Mapping[str, Any]) -> None:
         """Start it, if it can be: it takes its time."""
         if self.reason is None:
-            self._final = data_dir.with_suffix(".json")
-            settings = {"data_dir": str(data_dir), "final": str(self._final)}
-            self._worker = Worker("Spark", MODULE, settings)
+            folder.mkdir(exist_ok=True)
+            self._final = folder / "final.json"
+            more = {"folder": str(folder), "final": str(self._final)}
+            self._worker = Worker("Spark", MODULE, {**settings, **more})
 
     def hear(self) -> None:
         """Take what it said; raises `WorkerFailed`, unless it was not asked for and never began."""
@@ -83,14 +95,30 @@ class Spark:
             beside.write_text(json.dumps(dict(published)), encoding="utf-8")
             beside.replace(self._final)
 
-    def compare(self, ours: Bars, rows: int) -> None:
-        """Its rows and bars beside those of the simulator's own record."""
-        self.rows_wanted, self.bars_wanted = rows, len(ours)
+    def compare(self, ours: Bars, published: Mapping[str, int]) -> None:
+        """Its rows and bars beside what was published and the simulator's own record."""
+        self.rows_wanted, self.bars_wanted = sum(published.values()), len(ours)
+        said = self.report
+        self.rows = int(said.get("rows", 0))
         if not self.done:
+            self.wrong_rows = ["it is not done"]
             return
-        theirs = bars_from(self.report["bars"])
-        self.rows, self.bars = int(self.report["rows"]), len(theirs)
-        self.wrong_bars = different_bars(ours, theirs)
+        self.rows = sum(said["topics"].values())
+        self.wrong_rows = [str(problem) for problem in said["problems"]]
+        self.wrong_rows += [f"{said[name]:,} {name}" for name in ("missing", "twice") if said[name]]
+        for topic in sorted(published.keys() | said["topics"].keys()):
+            found, wanted = said["topics"].get(topic, 0), published.get(topic, 0)
+            if found != wanted:
+                self.wrong_rows.append(f"{found:,} rows of {topic}, {wanted:,} events")
+        theirs = bars_from(row[:BAR_COLUMNS] for row in said["bars"])
+        self.bars = len(theirs)
+        wrong = different_bars(ours, theirs)
+        wrong += [
+            (row[0], row[1])
+            for row in said["bars"]
+            if row[BAR_COLUMNS] != theirs[row[0], row[1]].vwap
+        ]
+        self.wrong_bars = sorted(set(wrong))
 
     def end(self) -> None:
         """Have it ended."""

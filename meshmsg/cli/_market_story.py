@@ -144,23 +144,26 @@ def _spark(outcome: Outcome) -> Iterator[Check]:
     if spark.reason is not None:
         yield Check("Spark", "-", f"left out: {spark.reason}")
         return
+    wrong = ": " + "; ".join(spark.wrong_rows) if spark.wrong_rows else ""
     yield Check(
         "rows in Spark",
-        f"{spark.rows or 0:,}",
-        f"of {spark.rows_wanted:,} events published",
-        spark.rows == spark.rows_wanted,
+        f"{spark.rows:,}",
+        f"in the sink's table, of {spark.rows_wanted:,} events published, none twice{wrong}",
+        spark.rows == spark.rows_wanted and not spark.wrong_rows,
     )
     yield Check(
         "bars in Spark",
-        f"{spark.bars or 0:,}",
-        f"one-second bars by Spark, beside {spark.bars_wanted:,} from the simulator's own record",
+        f"{spark.bars:,}",
+        "one-second bars with VWAP by Structured Streaming, beside "
+        f"{spark.bars_wanted:,} from the simulator's own record",
         spark.bars == spark.bars_wanted and not spark.wrong_bars,
     )
 
 
 def problems(outcome: Outcome) -> list[str]:
     """All that is not as it must be; empty when all is well."""
-    found = [
+    found = list(outcome.overdue)
+    found += [
         f"{check.what}: {check.figure} ({check.words}) does not hold"
         for check in checks(outcome)
         if check.good is False

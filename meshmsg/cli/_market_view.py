@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshmsg.cli._demo_show import Views
-from meshmsg.cli._market_run import DESK, EXCHANGE, GATEWAY, ROLES, TAPE, Handling, Run
+from meshmsg.cli._market_run import DESK, EXCHANGE, GATEWAY, ROLES, SINK, TAPE, Handling, Run
 from meshmsg.market.exchange import FEED, ORDERS, TRADES
 from meshmsg.market.handler import wrong_hashes
-from meshmsg.market.simulator import Stock
+from meshmsg.market.simulator import OPEN_NS, Stock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,6 +45,8 @@ def _line(run: Run) -> str:
         )
     handled = [int(said.get("handled", 0)) for said in run.desk.values()]
     parts.append("risk " + " + ".join(f"{count:,}" for count in handled))
+    if run.spark.running:
+        parts.append(f"Spark: {run.spark.words}")
     return " | ".join(parts)
 
 
@@ -61,7 +63,8 @@ def _picture(run: Run) -> RenderableType:
     from rich.panel import Panel
     from rich.text import Text
 
-    clock = f"09:{30 + int(run.at_s) // 60:02}:{run.at_s % 60:04.1f}"
+    minutes, seconds = divmod(OPEN_NS / 1e9 + run.at_s, 60)
+    clock = f"{int(minutes) // 60:02}:{int(minutes) % 60:02}:{seconds:04.1f}"
     head = Text.assemble((f"{clock}  ", "bold cyan"), (run.phase, "bold"))
     top = Columns([_rates(run), _stocks(run)], padding=(0, 3))
     body = Group(top, _handlers(run), _desk(run), Text(), _news(run))
@@ -171,6 +174,8 @@ def _desk(run: Run) -> RenderableType:
     text.append(f"{int(mold.get('server_resent', 0)):,} sent again", "green")
     text.append(f"\n{TAPE}       ", "bold")
     text.append(f"{int(run.tape.get('trades', 0)):,} trades into one-second bars")
+    text.append(f"\n{SINK}       ", "bold")
+    text.append(f"Spark: {run.spark.words}")
     return text
 
 
@@ -181,5 +186,10 @@ def _news(run: Run) -> RenderableType:
     return Text("\n".join([*lines, *[""] * (NEWS - len(lines))]), "italic")
 
 
-_views = Views(_picture, _line, begun=lambda run: run.simulator.messages)
+_views = Views(
+    _picture,
+    _line,
+    begun=lambda run: run.simulator.messages,
+    news=lambda run: run.news,
+)
 live_view, plain_view, no_view = _views.live, _views.plain, _views.none

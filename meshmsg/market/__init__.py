@@ -12,7 +12,7 @@ have four decimals, as in ITCH (`10_000` is one dollar); times are nanoseconds s
 | `exchange` | its streams, and how a tick of the simulator is published |
 | `handler` | books rebuilt from the feed, kept on disk, and checked |
 | `risk` | exposure by account, worked on by a group |
-| `gateway` | the feed as MoldUDP64, and a feed handler for that |
+| `follow` | the feed into a handler's books, from the mesh or from MoldUDP64 |
 
 Does not belong here: anything that other users of meshmsg need.
 """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg.cli._market_run import KILLED, ROLES, Handling, Outcome
+from meshmsg.cli._market_run import KILLED, ROLES, Handling, Outcome, Run
 from meshmsg.cli._market_spark import Spark
 from meshmsg.cli._market_story import checks, problems, story, summary
 from meshmsg.market.bars import Bar
@@ -27,6 +27,8 @@ def test_demo_market_reconciles(start: Any) -> None:
     assert demo.end() == 0, demo.errors() + "".join(demo.out)
     text = re.sub(r"\s+", " ", "".join(demo.out))
     assert "the market is closed" in text
+    for news in ("bob is killed (SIGKILL)", "carol joins", "bob is back", "the market closes"):
+        assert f"s {news}" in text
     assert "bob was killed when" in text
     assert "Every event reached every receiver. None is missing." in text
     table = text.partition("Reconciliation")[2]
@@ -127,26 +129,63 @@ def test_what_differs_is_named(changed: dict[str, Any], said: str) -> None:
     assert said in "\n".join(problems(outcome(**changed)))
 
 
-def sparks(rows: int, bars: list[list[Any]]) -> Spark:
+GOOD_BAR = ["A", 5, 1, 2, 1, 2, 10, 15, 3, 1.5]
+
+
+def sparks(*bars: list[Any], **changed: Any) -> Spark:
     spark = Spark(False)
     spark.reason = None
-    spark.report = {"rows": rows, "bars": bars}
-    spark.compare({("A", 5): BAR}, 160)
+    said: dict[str, Any] = {"rows": 160, "bars_now": len(bars), "topics": dict(PUBLISHED)}
+    said |= {"missing": 0, "twice": 0, "problems": [], "bars": list(bars)}
+    spark.report = said | changed
+    spark.compare({("A", 5): BAR}, PUBLISHED)
     return spark
 
 
 @pytest.mark.parametrize(
     ("spark", "said"),
     [
-        (sparks(160, [["A", 5, 1, 2, 1, 2, 10, 15, 3]]), ""),
-        (sparks(159, [["A", 5, 1, 2, 1, 2, 10, 15, 3]]), "rows in Spark"),
-        (sparks(160, [["A", 5, 1, 2, 1, 2, 10, 16, 3]]), "bars in Spark"),
-        (sparks(160, []), "bars in Spark"),
+        (sparks(GOOD_BAR), ""),
+        (sparks(GOOD_BAR, topics=PUBLISHED | {FEED: 99}), "99 rows of feed.itch, 100 events"),
+        (sparks(GOOD_BAR, topics=PUBLISHED | {FEED: 99, TRADES: 11}), "11 rows of trades.tape"),
+        (sparks(GOOD_BAR, twice=1), "1 twice"),
+        (sparks(GOOD_BAR, missing=2), "2 missing"),
+        (sparks(GOOD_BAR, problems=["a file is not there"]), "a file is not there"),
+        (sparks([*GOOD_BAR[:7], 16, 3, 1.6]), "bars in Spark"),
+        (sparks([*GOOD_BAR[:9], 1.6]), "bars in Spark"),
+        (sparks(), "bars in Spark"),
     ],
 )
 def test_rows_and_bars_of_spark_are_compared(spark: Spark, said: str) -> None:
     found = "\n".join(problems(outcome(spark=spark)))
     assert (said in found) if said else found == ""
+
+
+def test_a_spark_that_is_not_done_is_no_success() -> None:
+    spark = Spark(False)
+    spark.reason, spark.report = None, {"rows": 159, "bars_now": 0}
+    spark.compare({("A", 5): BAR}, PUBLISHED)
+    found = "\n".join(problems(outcome(spark=spark)))
+    assert "rows in Spark: 159" in found
+    assert "bars in Spark: 0" in found
+
+
+def test_what_does_not_come_is_in_the_reconciliation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody answers: the close is waited for, and what is missing is told line by line."""
+    monkeypatch.setattr("meshmsg.cli._market_run.WAIT_S", 0.05)
+    run = Run(2.0, 0.1, 7, lambda run: None, stocks=20, rate=500)
+    run.exchange = SimpleNamespace(published=PUBLISHED)  # type: ignore[assignment]
+    run._peer = SimpleNamespace(  # type: ignore[assignment]
+        flush=lambda timeout: None,
+        stats=lambda: {"streams": {"feed.**": {}, "trades.**": {}}, "counters": {}},
+    )
+    run._settle()
+    assert run.overdue == [
+        f"waited in vain for all {what}" for what in ("books", "orders", "trades")
+    ]
+    found = problems(outcome(overdue=run.overdue, **with_handler("dave", final=None)))
+    assert run.overdue == found[:3]
+    assert "books equal" in found[3]
 
 
 def test_spark_is_asked_for_where_it_is_not(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +198,6 @@ def test_spark_is_asked_for_where_it_is_not(run: Any, monkeypatch: pytest.Monkey
 def test_live_picture_can_be_drawn() -> None:
     from rich.console import Console
 
-    from meshmsg.cli._market_run import Run
     from meshmsg.cli._market_view import _picture
 
     shown = Run(2.0, 0.1, 7, lambda run: None, stocks=20, rate=500)
@@ -170,12 +208,27 @@ def test_live_picture_can_be_drawn() -> None:
     shown.simulator.hashes = {750: "right"}
     shown.rates.extend(range(100))
     shown._tell("the market opens")
+    shown.spark.reason, shown.spark.report = None, {"rows": 12_345, "bars_now": 67}
     out = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with out.file:
         out.print(_picture(shown))
         text = out.export_text()
     for word in ("AAPL", "bob", "killed and back", "DIFFER", "MoldUDP64", "the market opens"):
         assert word in text
+    assert "Spark: 12,345 rows in the table, 67 one-second bars" in text
+
+
+def test_the_clock_goes_on_past_the_hour() -> None:
+    from rich.console import Console
+
+    from meshmsg.cli._market_view import _picture
+
+    shown = Run(3600.0, 0.1, 7, lambda run: None, stocks=20, rate=500)
+    shown.at_s = 1923.4
+    out = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with out.file:
+        out.print(_picture(shown))
+    assert "10:02:03.4" in out.export_text()
 
 
 # moldudp ---------------------------------------------------------------------------------------
