@@ -175,7 +175,7 @@ def test_raw_tcp_noise_and_claims_of_4_gib_take_no_memory() -> None:
                 with suppress(ConnectionResetError, BrokenPipeError):
                     line.sendall(b"\x02" + struct.pack(">Q", 4 << 30) + bytes(100))
                     while line.recv(4096):
-                        pass  # until the other side hangs up
+                        pass
 
 
 def test_stranger_cannot_nack_or_report_for_somebody_else() -> None:
@@ -281,6 +281,9 @@ class TestMistakesOfTheUser:
                 sub.subscribe("a", on_loss="explode")
             with pytest.raises(ConfigError, match="topics: name at least one pattern"):
                 sub.subscribe()
+            for group in (None, "workers"):
+                with pytest.raises(ConfigError, match="1,025 patterns are more than 1,024"):
+                    sub.subscribe(*(f"a{n}" for n in range(1025)), group=group)
 
     def test_features_of_later_releases_are_refused_not_ignored(self) -> None:
         with pytest.raises(ConfigError, match="security"):
