@@ -24,8 +24,8 @@ from meshmsg.recovery.membership import Card, Change, MemberBook
 from meshmsg.recovery.rumours import Rumours
 from meshmsg.transports.mdns import Service
 from meshmsg.transports.reach import (
-    WILDCARDS,
     concrete,
+    is_host,
     is_ip,
     is_loopback,
     join_target,
@@ -160,8 +160,9 @@ class Finder:
     def _usable(self, addresses: tuple[str, ...] | list[str], teller: str) -> tuple[str, ...]:
         """Of addresses that somebody told us, those that we may dial.
 
-        Only numbers, so that nobody has us look up names; loopback only if the teller is on this
-        machine (where "" is ipc), and the network only if we were told to go beyond loopback.
+        Only numbers, so that nobody has us look up names, and only of single hosts; loopback only
+        if the teller is on this machine (where "" is ipc), and the network only if we were told to
+        go beyond loopback.
         """
         local = not teller or is_loopback(teller)
         good = []
@@ -169,7 +170,7 @@ class Finder:
             target = split_target(address)
             if target is None:
                 continue
-            if not is_ip(target.host) or target.host in WILDCARDS:
+            if not is_host(target.host):
                 self._node.counters["strange_addresses"] += 1
             elif is_loopback(target.host):
                 good += [address] if local else []
