@@ -223,6 +223,10 @@ class Finder:
         if change is not None:
             self._tell(change)
         self.contacts.drop(instance)
+        for link in self._node.links.all():
+            # Said on the connection that it made; the one that we made broke before.
+            if link.found and link.instance == instance and link.state in ("dialling", "greeting"):
+                self._node.links.drop(link)
 
     def on_welcome(self, link: Link) -> None:
         """A peer that we dialled has answered."""
@@ -350,9 +354,11 @@ class Finder:
         for link in self._node.links.all():
             if not link.found or link.state == link.noted:
                 continue
-            link.noted = link.state
+            was, link.noted = link.noted, link.state
             if link.state == "dialling":
                 self.contacts.on_down(link.address, now=now)
+                if was == "up" and not self.contacts.at(link.address):
+                    self._node.links.drop(link)  # it has left, as it said by another connection
             elif link.state == "left":
                 self.contacts.on_left(link.address, now=now)
                 self._node.links.drop(link)

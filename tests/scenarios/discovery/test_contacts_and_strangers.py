@@ -14,7 +14,7 @@ from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning, _l
 from meshmsg import _control as c
 from meshmsg._config import config_from_tables
 from tests.ports import free_port
-from tests.remote import wait_until
+from tests.remote import RemotePeer, wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -151,6 +151,34 @@ def test_peer_that_comes_back_elsewhere_is_found_and_its_stream_goes_on(mesh: st
                     assert event.data == start
             assert events.lost == 0
             wait_until(lambda: len(sub.stats()["links"]) <= 1, 30, "old links are dropped")
+
+
+@pytest.mark.parametrize("first", ["the good-bye", "the end of the connection"])
+def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
+    """It may say good-bye on the connection that it made, before or after ours breaks."""
+    with (
+        Peer("sub", mesh=mesh, discovery="gossip") as sub,
+        sub.subscribe("a.**"),
+        RemotePeer(
+            "pub",
+            mesh=mesh,
+            discovery={"zeroconf": False, "seeds": [sub.address]},
+            streams=[{"topics": "a.**"}],
+        ) as pub,
+    ):
+        node = sub._open_node()
+        wait_until(lambda: [k for k in node.links.up() if k.found], what="it is dialled back")
+        link = node.links.up()[0]
+        if first == "the good-bye":
+            node.finder.on_bye(link.instance)
+            pub.kill()
+        else:
+            pub.stop()
+            node.links.on_readable = lambda owner: None  # what comes now is not looked at
+            pub.kill()
+            link.state = "dialling"
+            node.finder.on_bye(link.instance)
+        wait_until(lambda: not node.links.all(), what="nobody dials it")
 
 
 # Strangers -------------------------------------------------------------------------------------
