@@ -25,6 +25,7 @@ from meshmsg._security import Security
 from meshmsg._topics import Pattern, check_pattern, check_topic
 from meshmsg._values import (
     addresses,
+    check_count,
     check_name,
     check_text,
     one_of,
@@ -168,8 +169,7 @@ class Record:
     def __post_init__(self) -> None:
         wanted = "a pattern or a list of patterns: write record='quotes.**'"
         topics = several("topics", self.topics, str, wanted)
-        if not topics:
-            raise ConfigError("topics", "name at least one pattern, for example '**'")
+        check_count("topics", topics)
         for pattern in topics:
             try:
                 check_pattern(pattern)

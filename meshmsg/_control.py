@@ -18,6 +18,7 @@ import msgspec
 
 from meshmsg._errors import ProtocolError
 from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
+from meshmsg._values import NAME_BYTES_MAX, PATTERNS_MAX
 
 PROTOCOL_VERSION = 1
 ENVELOPE = b"MMC"
@@ -37,12 +38,19 @@ CONTACT_ADDRESSES_MAX = 16
 
 U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Id = Annotated[int, msgspec.Meta(ge=0)]
-Name = Annotated[str, msgspec.Meta(max_length=1024)]
+# Names are logged and shown to people: nothing in them may move a cursor or begin a line.
+_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+Name = Annotated[str, msgspec.Meta(max_length=1024, pattern=rf"\A[^{_CONTROLS}]*\Z")]
+#: As a peer may call itself; what comes after a slash is a stream or a subscription of it.
+PeerName = Annotated[
+    str, msgspec.Meta(max_length=NAME_BYTES_MAX, pattern=rf"\A[^\s/@{_CONTROLS}]+\Z")
+]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=DURATION_MAX_S)]
 Short = Annotated[bytes, msgspec.Meta(max_length=64)]
 Range = tuple[U64, U64]
 Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
+Patterns = Annotated[list[Name], msgspec.Meta(max_length=PATTERNS_MAX)]
 
 
 def stream_wire_id(mesh: str, stream: str) -> int:
@@ -63,7 +71,7 @@ class _Message(msgspec.Struct, frozen=True, tag_field="t"):
 class Hello(_Message, frozen=True, tag="hello"):
     """The first message on a link: who dials, and where it can be dialled back."""
 
-    peer: Name
+    peer: PeerName
     instance: Id
     mesh: Name
     dialled: Name = ""
@@ -90,7 +98,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 class Welcome(_Message, frozen=True, tag="welcome"):
     """The answer to hello, sent again when the streams change."""
 
-    peer: Name
+    peer: PeerName
     instance: Id
     mesh: Name
     streams: list[StreamInfo]
@@ -125,7 +133,7 @@ class Subscribe(_Message, frozen=True, tag="subscribe"):
     """Take me as a subscriber of these streams; saying it again is harmless."""
 
     sub: Id
-    patterns: list[Name]
+    patterns: Patterns
     starts: list[Start]
     name: Name = ""
     hold: bool = False  # keep in the logs of durable streams what I have not committed
@@ -250,7 +258,7 @@ class Join(_Message, frozen=True, tag="join"):
 
     sub: Id
     group: Name
-    patterns: list[Name]
+    patterns: Patterns
     starts: list[Start]
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=PREFETCH_MAX)]
     ack_timeout_s: Duration
@@ -342,7 +350,7 @@ class Answer(_Message, frozen=True, tag="answer"):
 class Contact(msgspec.Struct, frozen=True):
     """A peer that the sender is connected to."""
 
-    peer: Name
+    peer: PeerName
     instance: Id
     addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)]
 
@@ -350,7 +358,7 @@ class Contact(msgspec.Struct, frozen=True):
 class Here(_Message, frozen=True, tag="here"):
     """What I am and do, and whom else I know; said by both sides, after the greeting and later."""
 
-    peer: Name
+    peer: PeerName
     instance: Id
     serial: U64
     addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)] = []
@@ -373,7 +381,7 @@ class LogsPlease(_Message, frozen=True, tag="logs?"):
 
     number: U64
     mesh: Name
-    patterns: Annotated[list[Name], msgspec.Meta(max_length=1024)]
+    patterns: Patterns
     nonce: Short = b""  # prove your key with this
 
 

@@ -24,8 +24,8 @@ from meshmsg.recovery.membership import Card, Change, MemberBook
 from meshmsg.recovery.rumours import Rumours
 from meshmsg.transports.mdns import Service
 from meshmsg.transports.reach import (
-    WILDCARDS,
     concrete,
+    is_host,
     is_ip,
     is_loopback,
     join_target,
@@ -160,8 +160,9 @@ class Finder:
     def _usable(self, addresses: tuple[str, ...] | list[str], teller: str) -> tuple[str, ...]:
         """Of addresses that somebody told us, those that we may dial.
 
-        Only numbers, so that nobody has us look up names; loopback only if the teller is on this
-        machine (where "" is ipc), and the network only if we were told to go beyond loopback.
+        Only numbers, so that nobody has us look up names, and only of single hosts; loopback only
+        if the teller is on this machine (where "" is ipc), and the network only if we were told to
+        go beyond loopback.
         """
         local = not teller or is_loopback(teller)
         good = []
@@ -169,7 +170,7 @@ class Finder:
             target = split_target(address)
             if target is None:
                 continue
-            if not is_ip(target.host) or target.host in WILDCARDS:
+            if not is_host(target.host):
                 self._node.counters["strange_addresses"] += 1
             elif is_loopback(target.host):
                 good += [address] if local else []
@@ -222,6 +223,10 @@ class Finder:
         if change is not None:
             self._tell(change)
         self.contacts.drop(instance)
+        for link in self._node.links.all():
+            # Said on the connection that it made; the one that we made broke before.
+            if link.found and link.instance == instance and link.state in ("dialling", "greeting"):
+                self._node.links.drop(link)
 
     def on_welcome(self, link: Link) -> None:
         """A peer that we dialled has answered."""
@@ -349,9 +354,11 @@ class Finder:
         for link in self._node.links.all():
             if not link.found or link.state == link.noted:
                 continue
-            link.noted = link.state
+            was, link.noted = link.noted, link.state
             if link.state == "dialling":
                 self.contacts.on_down(link.address, now=now)
+                if was == "up" and not self.contacts.at(link.address):
+                    self._node.links.drop(link)  # it has left, as it said by another connection
             elif link.state == "left":
                 self.contacts.on_left(link.address, now=now)
                 self._node.links.drop(link)

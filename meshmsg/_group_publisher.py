@@ -40,6 +40,7 @@ from meshmsg.recovery.group_resume import resume
 from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.recovery.work_line import Line, Shelf
+from meshmsg.transports.doors import connections_allowed
 from meshmsg.transports.workqueue import WorkOutlet
 from meshmsg.transports.zmq_base import Context
 
@@ -51,6 +52,14 @@ log = logging.getLogger("meshmsg.peer")
 MEMBERS_MAX = 10_000
 GROUPS_MAX = 1000
 FINISHED_MAX = 1000
+#: Members that were answered and have yet to connect, of all peers and of one: each has a socket
+#: that listens for it, which takes so many files.
+WAITING_MAX = 1024
+WAITING_PER_PEER_MAX = 64
+FILES_PER_MEMBER = 5
+#: Members that there is no room for now are told after this time, so many of them.
+PUT_OFF_S = 0.5
+PUT_OFF_MAX = 10_000
 #: A member that was answered and never fetched its work is forgotten after this time.
 CONNECT_S = 10.0
 #: After a member's connection broke, an orderly good-bye has this long to arrive.
@@ -73,6 +82,8 @@ class GroupSide:
         self._disk = GroupDisk(side, self._dispatch)
         self._finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)
         self._resolved: list[tuple[bytes, str, Join, Places]] = []
+        self._later: deque[tuple[float, bytes, int]] = deque()
+        self._waiting_max = connections_allowed(WAITING_MAX * FILES_PER_MEMBER) // FILES_PER_MEMBER
         self._numbers = 0
         self._seats: list[Seat] = []
         self._context: Context | None = None
@@ -186,8 +197,9 @@ class GroupSide:
             self._drop(member, "came back", now, tell=False)
             member = None
         if member is None:
-            member = self._new_member(join, link, peer, now)
+            member = None if self._is_crowded(link) else self._new_member(join, link, peer, now)
             if member is None:
+                self._put_off(link, join.sub, now)
                 return
         member.link, member.prefetch = link, join.prefetch
         member.ack_timeout_s = join.ack_timeout_s
@@ -231,13 +243,23 @@ class GroupSide:
             work = WorkOutlet(self._context, join.sub, self._addresses, self._context.user_of(link))
         except BindError as error:
             log.error("no socket for %s: %s", peer, error)
-            self._side.counters["members_refused"] += 1
             return None
         member = RemoteMember(join, link, peer, work, now)
         self._members[join.sub] = member
         self._by_monitor[id(work.monitor)] = member
         self._watch(work.monitor)
         return member
+
+    def _is_crowded(self, link: bytes) -> bool:
+        """Whether too many were answered and do not come for their work."""
+        waiting = [m.link for m in self._members.values() if not m.work.connected]
+        return len(waiting) >= self._waiting_max or waiting.count(link) >= WAITING_PER_PEER_MAX
+
+    def _put_off(self, link: bytes, sub: int, now: float) -> None:
+        """There is no room for a member now: it is told in a while, and asks again then."""
+        self._side.counters["members_put_off"] += 1
+        if len(self._later) < PUT_OFF_MAX:
+            self._later.append((now + PUT_OFF_S, link, sub))
 
     def _on_places(self, link: bytes, peer: str, join: Join, places: Places) -> None:
         self._resolved.append((link, peer, join, places))
@@ -457,6 +479,10 @@ class GroupSide:
         resolved, self._resolved = self._resolved, []
         for link, peer, join, places in resolved:
             self.on_join(link, peer, join, now, places)
+        while self._later and self._later[0][0] <= now:
+            _, link, sub = self._later.popleft()
+            if sub not in self._members:
+                self._side._post(link, Unjoined(sub, "there was no room for it"))
         for member in list(self._members.values()):
             if member.lost_at is not None and now >= member.lost_at + LAST_WORDS_S:
                 self._drop(member, "connection lost", now)

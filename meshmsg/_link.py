@@ -33,6 +33,7 @@ class Link:
         self.reconnects = -1
         self.told = 0  #: streams of ours that the last hello named
         self.found = False  #: by discovery, which sees to it
+        self.back: int | None = None  #: the number of who dialled us, and is dialled back
         self.noted = "dialling"  #: its state, as far as discovery has seen it
         self.door = 0  #: which of our mesh keys it is dialled with
         self.nonce = b""  #: what it was asked to prove its key with

@@ -36,6 +36,9 @@ LINKS_MAX = 10_000
 MESSAGES_PER_TURN_MAX = 256
 #: A connection that ended before its handshake may be an accident; so many in a row are not.
 LOCKED_OUT_TIMES = 3
+#: Peers that are dialled back and have yet to answer, and addresses of one of them.
+BACKS_MAX = 256
+BACKS_PER_PEER_MAX = 4
 #: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
@@ -64,12 +67,25 @@ class Links:
         """A peer with streams dialled us: dial it too, where it says it listens."""
         if any(link.instance == hello.instance for link in self._links.values()):
             return  # what is new it announces to those who dialled it, and we did
-        for address in hello.listen:
+        waiting = [k for k in self._links.values() if k.back is not None and not k.peer]
+        if sum(link.back == hello.instance for link in waiting) >= BACKS_PER_PEER_MAX:
+            return
+        for address in hello.listen[: c.CONTACT_ADDRESSES_MAX]:
             target = reachable(address, host)
             if target and target not in self._links:
+                if len(waiting) >= BACKS_MAX:  # who is there answers at once: the oldest goes
+                    self._node.counters["dial_backs_dropped"] += 1
+                    self.drop(waiting[0])
                 self.dial(target, given=False)
-                self._node.finder.adopt(self._links[target], hello.instance, hello.peer)
+                if (link := self._links.get(target)) is not None:
+                    link.back = hello.instance
+                    self._node.finder.adopt(link, hello.instance, hello.peer)
                 return
+
+    def forget_back(self, instance: int) -> None:
+        """A peer that dialled us is gone: if it never answered, it is not dialled any more."""
+        for link in [k for k in self._links.values() if k.back == instance and not k.peer]:
+            self.drop(link)
 
     def _client(self, address: str, door: int) -> ControlClient:
         curve = self._node._context.curve

@@ -36,7 +36,7 @@ from meshmsg._subscription import (
     parse_start,
 )
 from meshmsg._topics import TopicFilter, check_topic
-from meshmsg._values import addresses, several
+from meshmsg._values import addresses, check_count, several
 from meshmsg.recovery.ledger import Ledger
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
@@ -145,8 +145,7 @@ class PeerBase:
         type: Any,
         hold: bool,
     ) -> Intake:
-        if not topics:
-            raise ConfigError("topics", "name at least one pattern, for example '**'")
+        check_count("topics", topics)
         if codec is not None and type is not Any:
             raise ConfigError("type", "goes with the stream's own codec: leave out codec=")
         node = self._open_node()
@@ -202,8 +201,7 @@ class PeerBase:
             return self._intake(topics, start, name, codec, type, hold)
         if hold:
             raise ConfigError("hold", "is for subscriptions of their own, not for groups")
-        if not topics:
-            raise ConfigError("topics", "name at least one pattern, for example '**'")
+        check_count("topics", topics)
         if codec is not None and type is not Any:
             raise ConfigError("type", "goes with the stream's own codec: leave out codec=")
         begin = parse_start(start)

@@ -45,12 +45,14 @@ class Questions:
         """Answer those whose ledger is fresh, or who have waited long enough."""
         node = self._node
         waiting = []
+        rows: list[dict[str, Any]] | None = None
         for question in self.waiting:
             asker, number, fresh, deadline = question
             if now < deadline and not node.publisher.is_fresh(fresh):
                 waiting.append(question)
                 continue
-            rows = [row.as_dict() for row in node.ledger().rows]
+            if rows is None:  # once for all who wait, however many they are
+                rows = [row.as_dict() for row in node.ledger().rows]
             node.post(asker, c.Answer(number, {"peer": node.config.name, "rows": rows}))
         self.waiting = waiting
 

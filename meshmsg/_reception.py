@@ -137,6 +137,9 @@ class Reception:
 
     def _on_hello(self, request: Request, hello: c.Hello, now: float) -> None:
         node, identity = self._node, request.identity
+        known = self.clients.get(identity)
+        if known is not None and known.instance != hello.instance:
+            raise ProtocolError("a connection is of one peer")
         reason = self._gate.why_not(request.user, hello.peer)
         if hello.mesh != node.config.mesh:
             reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {node.config.mesh!r}"
@@ -189,7 +192,7 @@ class Reception:
             self._node.post(identity, bye)
 
     def _forget(self, identity: bytes, now: float) -> None:
-        del self.clients[identity]
+        self._node.links.forget_back(self.clients.pop(identity).instance)
         self._node.publisher.forget_link(identity, now)
         if self._node.recorder is not None:
             self._node.recorder.lender.forget(identity)

@@ -11,6 +11,8 @@ from typing import Any
 from meshmsg._errors import ConfigError
 
 NAME_BYTES_MAX = 128
+#: Patterns of one subscription: whoever is asked looks through all of them.
+PATTERNS_MAX = 1024
 
 # At most 18 digits: what follows is arithmetic in floats.
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgGtT])(i?))?[bB]?\s*\Z")
@@ -59,6 +61,15 @@ def check_name(field_name: str, name: object) -> str:
     if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX:
         raise ConfigError(field_name, f"{name!r} is not a name of 1 to {NAME_BYTES_MAX} bytes")
     return name
+
+
+def check_count(field_name: str, patterns: Sequence[str]) -> None:
+    """At least one pattern, and not too many of them; raises `ConfigError`."""
+    if not patterns:
+        raise ConfigError(field_name, "name at least one pattern, for example '**'")
+    if len(patterns) > PATTERNS_MAX:
+        problem = f"{len(patterns):,} patterns are more than {PATTERNS_MAX:,}: use '*' and '**'"
+        raise ConfigError(field_name, problem)
 
 
 def check_address(field_name: str, address: object) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 FANOUT = 3
 #: How often all is told to somebody.
 ALL_S = 5.0
+#: Peers that joined and are yet to be told of; of others they hear when all is told.
+NEWS_MAX = 4096
 
 
 class Rumours:
@@ -28,7 +30,8 @@ class Rumours:
 
     def joined(self, instance: int) -> None:
         """A peer is here that was not."""
-        self._news.append(instance)
+        if len(self._news) < NEWS_MAX:
+            self._news.append(instance)
 
     def known(self, here: Iterable[int], receiver: int) -> list[int]:
         """All that a peer is told when it connects."""

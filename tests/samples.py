@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any, get_args
 
 import msgspec
@@ -17,7 +18,8 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
     match kind:
         case msgspec.inspect.StrType():
             longest = kind.max_length or 20
-            return rng.choice(["", "p/a.**", "é", "x" * longest])
+            texts = ["", "p/a.**", "é", "x" * longest]
+            return rng.choice([text for text in texts if re.search(kind.pattern or "", text)])
         case msgspec.inspect.BytesType():
             return rng.randbytes(max(rng.choice([0, 16, 32]), kind.min_length or 0))
         case msgspec.inspect.IntType():

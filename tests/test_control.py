@@ -24,6 +24,7 @@ from meshmsg._control import (
     Ping,
     Refused,
     Status,
+    Subscribe,
     Welcome,
     decode_message,
     encode_message,
@@ -40,6 +41,7 @@ MESSAGES = [sample_of(kind, seed) for kind in KINDS for seed in range(3)]
 NACK = sample_of(Nack, 0)
 STATUS = sample_of(Status, 0)
 JOIN = sample_of(Join, 0)
+SUBSCRIBE = sample_of(Subscribe, 0)
 MULTICAST = {
     "group": "239.255.7.7:30001",
     "request_port": 30002,
@@ -117,6 +119,16 @@ def test_fields_of_a_newer_release_are_passed_over() -> None:
         None,
         {"t": "ask", "number": 1, "what": "x" * 1025},
         {"t": "refused", "reason": "x" * 4097},
+        {"t": "ask", "number": 1, "what": "stats\x1b[2J"},
+        {"t": "hello", "peer": "a\nmeshmsg: all is well", "instance": 1, "mesh": "m"},
+        {"t": "hello", "peer": "", "instance": 1, "mesh": "m"},
+        {"t": "hello", "peer": "a/b", "instance": 1, "mesh": "m"},
+        {"t": "hello", "peer": "x" * 129, "instance": 1, "mesh": "m"},
+        {"t": "hello", "peer": "a", "instance": 1, "mesh": "m", "streams": ["a/\x9b2J"]},
+        {"t": "here", "peer": "a", "instance": 1, "serial": 1, "groups": ["g\r"]},
+        {"t": "here", "peer": "a", "instance": 1, "serial": 1, "software": "\u2028"},
+        body_of(SUBSCRIBE) | {"patterns": ["a"] * 1025},
+        body_of(JOIN) | {"patterns": ["a"] * 1025},
         body_of(NACK) | {"ranges": [[0, 1]] * 257},
         body_of(NACK) | {"ranges": [[0, -1]]},
         body_of(NACK) | {"ranges": [[0]]},
@@ -191,6 +203,12 @@ def test_multicast_out_of_limits_is_refused(field: str, value: object) -> None:
     """A receiver acts on these figures: a publisher cannot make it spin, or ask for the moon."""
     with pytest.raises(ProtocolError, match="control message: "):
         decode_message(enclosed(welcome_with(**{field: value})))
+
+
+def test_names_in_all_scripts_are_taken() -> None:
+    for name in ("pricing-1", "prix.à_Paris", "価格", "😀"):
+        hello = Hello(name, 1, "m", streams=[f"{name}/a b.**"])
+        assert decode_message(encode_message(hello)) == hello
 
 
 def test_as_many_ranges_as_allowed_are_taken() -> None:

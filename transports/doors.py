@@ -16,6 +16,8 @@ from collections.abc import Iterable
 
 import zmq
 
+from meshmsg.transports.zmq_base import unwatch, watch
+
 EVENTS_PER_READ_MAX = 10_000
 DESCRIPTORS_MAX = 65_536
 #: Part of the process's file descriptors that one bound socket may use.
@@ -30,13 +32,14 @@ class Door:
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._owner = socket
-        self._socket = socket.get_monitor_socket(
+        self._socket = watch(
+            socket,
             zmq.EVENT_ACCEPTED
             | zmq.EVENT_ACCEPT_FAILED
             | zmq.EVENT_HANDSHAKE_FAILED_AUTH
             | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
             | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-            | zmq.EVENT_DISCONNECTED
+            | zmq.EVENT_DISCONNECTED,
         )
         self.pollable = self._socket
         #: By descriptor, oldest first, since when.
@@ -74,10 +77,7 @@ class Door:
 
     def close(self) -> None:
         """Stop watching."""
-        try:
-            self._owner.disable_monitor()
-        except zmq.ZMQError:
-            pass
+        unwatch(self._owner)
         self._socket.close(linger=0)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from contextlib import suppress
 from typing import NamedTuple
 
 from meshmsg.transports.interfaces import local_addresses
 
 WILDCARDS = ("*", "0.0.0.0", "::")
+EVERYONE = ipaddress.ip_address("255.255.255.255")
 
 
 class Target(NamedTuple):
@@ -37,20 +37,30 @@ def join_target(host: str, port: int) -> str:
 
 def is_ip(host: str) -> bool:
     """Whether it is an address and not a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return _address(host) is not None
 
 
 def is_loopback(host: str) -> bool:
     """Whether an address stays on this machine; names are not looked up, but for one."""
-    if host == "localhost":
-        return True
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
+    found = _address(host)
+    return host == "localhost" if found is None else found.is_loopback
+
+
+def is_host(host: str) -> bool:
+    """Whether an address is that of one host: not all of ours, of a group or of everyone."""
+    found = _address(host)
+    return found is not None and not (
+        found.is_unspecified or found.is_multicast or found == EVERYONE
+    )
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """What a text stands for, in whichever of its many forms: `::ffff:127.0.0.1` is loopback."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def concrete(address: str) -> list[str]:

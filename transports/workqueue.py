@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import zmq
 
+from meshmsg._errors import BindError
 from meshmsg.transports.curve import WORK
 from meshmsg.transports.doors import cut
 from meshmsg.transports.zmq_base import Context, Monitor, bind, companion
@@ -44,12 +45,19 @@ class WorkOutlet:
         self, context: Context, member: int, control_addresses: Sequence[str], user: bytes = b""
     ) -> None:
         # 0 is no limit: the member's credit is the limit.  Nobody but `user` may come for its work.
-        self._socket = context.socket(
-            zmq.PUSH, send_queue=0, recv_queue=0, listens=WORK + user, message_bytes_max=1024
-        )
+        try:
+            self._socket = context.socket(
+                zmq.PUSH, send_queue=0, recv_queue=0, listens=WORK + user, message_bytes_max=1024
+            )
+            try:
+                self.monitor = WorkMonitor(self._socket)
+            except zmq.ZMQError:
+                self._socket.close(linger=0)
+                raise
+        except zmq.ZMQError as error:  # too many open files
+            raise BindError("a member's port", f"{error.strerror}") from None
         self.member = member
         self.connected = False
-        self.monitor = WorkMonitor(self._socket)
         self.addresses: list[tuple[str, str]] = []
         self.monitor.addresses = self.addresses
         try:

@@ -169,19 +169,46 @@ ONE_HAS_NO_KEY = (
 _MISMATCH = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
 
 
+def watch(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
+    """A socket on which the events of another one are read.
+
+    It takes as many as come.  With a limit, whoever opens many connections while nobody reads would
+    have the thread wait that moves all data, and for ever if the socket is closed meanwhile (libzmq
+    4.3.5 waits with the lock that ends the watch).
+    """
+    address = f"inproc://watch-{int(socket.getsockopt(zmq.FD))}"
+    socket.monitor(address, events)
+    try:
+        watcher: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+    except zmq.ZMQError:
+        unwatch(socket)
+        raise
+    watcher.setsockopt(zmq.RCVHWM, 0)
+    watcher.setsockopt(zmq.LINGER, 0)
+    watcher.connect(address)
+    return watcher
+
+
+def unwatch(socket: zmq.Socket[bytes]) -> None:
+    """End it; what `watch` returned can be closed then."""
+    with contextlib.suppress(zmq.ZMQError):
+        socket.monitor(None, 0)
+
+
 class Monitor:
     """Tells when the connection of a socket comes and goes."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._owner = socket
-        self._socket = socket.get_monitor_socket(
+        self._socket = watch(
+            socket,
             zmq.EVENT_ACCEPTED
             | zmq.EVENT_CONNECTED
             | zmq.EVENT_HANDSHAKE_SUCCEEDED
             | zmq.EVENT_HANDSHAKE_FAILED_AUTH
             | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
             | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-            | zmq.EVENT_DISCONNECTED
+            | zmq.EVENT_DISCONNECTED,
         )
         #: Why the last handshake failed; empty if it did not.
         self.failure = ""
@@ -220,8 +247,7 @@ class Monitor:
 
     def close(self) -> None:
         """Stop watching."""
-        with contextlib.suppress(zmq.ZMQError):
-            self._owner.disable_monitor()
+        unwatch(self._owner)
         self._socket.close(linger=0)
 
 

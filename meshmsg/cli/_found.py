@@ -11,7 +11,7 @@ from meshmsg._presence import PeerInfo
 from meshmsg.cli._guard import BAD, GOOD, note, usage
 from meshmsg.cli._options import peer_from
 from meshmsg.cli._tables import console, table
-from meshmsg.cli._values import clock_time, to_json
+from meshmsg.cli._values import clock_time, safe, to_json
 
 #: Nobody new for this long: the others would have been found, too.
 QUIET_S = 1.0
@@ -95,5 +95,5 @@ def show_changes(peer: Peer, *, json: bool) -> int:
                 where = info.addresses[0] if info.addresses else "-"
                 clock = clock_time(int(change.time * 1e9))
                 line = f"{clock}  {change.kind:8} {info.name:20} {where:28} {doing}".rstrip()
-            print(line, flush=True)
+            print(safe(line), flush=True)
     return GOOD

@@ -19,6 +19,7 @@ from meshmsg._errors import (
     NoStream,
 )
 from meshmsg.cli import _logs
+from meshmsg.cli._values import safe
 
 GOOD = 0
 BAD = 1
@@ -104,9 +105,9 @@ def complain(text: str) -> None:
 
 
 def note(text: str, *, quiet: bool = False) -> None:
-    """One line of words on standard error."""
+    """One line of words on standard error; some of them may be another peer's."""
     if not quiet:
-        print(f"meshmsg: {text}", file=sys.stderr, flush=True)
+        print(f"meshmsg: {safe(text)}", file=sys.stderr, flush=True)
 
 
 def usage(field: str, problem: str) -> ConfigError:

@@ -6,6 +6,8 @@ import enum
 import logging
 from collections import deque
 
+from meshmsg.cli._values import safe
+
 RECENT_MAX = 100
 
 
@@ -19,13 +21,21 @@ class LogLevel(enum.StrEnum):
     off = "off"
 
 
+class _SafeFormatter(logging.Formatter):
+    """What peers said, a reason or a name, is shown on one line and without power over it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name there
+        """The line, without a traceback."""
+        return safe(super().formatMessage(record))
+
+
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to standard error and remembers what it wrote."""
 
     def __init__(self) -> None:
         super().__init__()
         self.recent: deque[str] = deque(maxlen=RECENT_MAX)
-        self.setFormatter(logging.Formatter("meshmsg: %(message)s"))
+        self.setFormatter(_SafeFormatter("meshmsg: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""

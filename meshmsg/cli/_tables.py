@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from meshmsg.cli._values import safe
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 FILE_WIDTH = 200
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Standard output as rich sees it; where it is no terminal, lines are not cut at 80."""
+    """Standard output as rich sees it; where it is no terminal, lines are not cut at 80.
+
+    Most of what is shown was said by other peers: all text is made safe, in tables too.
+    """
     from rich.console import Console
 
-    found = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    class SafeConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(safe(text), **options)
+
+    found = SafeConsole(stderr=stderr, highlight=False, emoji=False, markup=False)
     if not found.is_terminal:
         found.width = FILE_WIDTH
     return found

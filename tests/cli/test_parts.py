@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +12,12 @@ import msgspec
 import pytest
 
 from meshmsg import MeshError, Position
+from meshmsg.cli._guard import note
 from meshmsg.cli._items import Form, Item, fill, from_argument, from_lines, parse_headers
+from meshmsg.cli._logs import LogLevel, write_logs
 from meshmsg.cli._options import seconds
 from meshmsg.cli._pacer import CATCH_UP_S, Pacer
-from meshmsg.cli._tables import by_reason, tick
+from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import clock_time, iso_time, safe, to_json
 from meshmsg.cli.sub import parse_where
 
@@ -162,6 +165,25 @@ def test_anything_has_a_form_in_json(value: Any, expected: Any) -> None:
 def test_text_from_elsewhere_cannot_move_the_cursor() -> None:
     assert safe("a\x1b[2Jb\nc\x9b\u202e") == "a\\x1b[2Jb\\nc\\x9b\\u202e"
     assert safe("Grüße, 世界") == "Grüße, 世界"
+
+
+def test_nothing_that_a_peer_says_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names come from announcements that anybody on the network can make."""
+    bad, good = "\x1b[2Jpeer\n\x9b1A", "\\x1b[2Jpeer\\n\\x9b1A"
+    rows = table("", "peer")
+    rows.add_row(bad)
+    console().print(rows)
+    console().print(f"found {bad}", style="green")
+    note(f"refused: {bad}")
+    out, err = capsys.readouterr()
+    assert [line.rstrip() for line in out.splitlines()] == ["peer", good, f"found {good}"]
+    assert err == f"meshmsg: refused: {good}\n"
+    write_logs(LogLevel.info)
+    try:
+        logging.getLogger("meshmsg.peer").error("%s: %s", "tcp://127.0.0.1:7", bad)
+    finally:
+        write_logs(LogLevel.warning)
+    assert capsys.readouterr().err == f"meshmsg: tcp://127.0.0.1:7: {good}\n"
 
 
 def test_times_are_exact_and_survive_a_strange_clock() -> None:

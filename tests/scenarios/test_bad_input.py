@@ -155,22 +155,27 @@ def test_noise_from_a_server_at_a_link() -> None:
 
 def test_raw_tcp_noise_and_claims_of_4_gib_take_no_memory() -> None:
     with served() as pub:
-        for address in (pub.address, pub._open_node()._fanout.addresses[0][1]):
+        data_address = pub._open_node()._fanout.addresses[0][1]
+        for address, kind in ((pub.address, b"DEALER"), (data_address, b"SUB")):
             port = int(address.rpartition(":")[2])
             rng = random.Random(4)
             for _ in range(50):
                 with socket.create_connection(("127.0.0.1", port)) as line:
                     line.sendall(rng.randbytes(200))
             with socket.create_connection(("127.0.0.1", port)) as line:
+                line.settimeout(60)
                 # A greeting, a null handshake, then a frame that claims 4 GiB.
                 line.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32))
-                ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+                ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
                 line.sendall(b"\x04" + bytes([len(ready)]) + ready)
-                line.sendall(b"\x02" + struct.pack(">Q", 4 << 30) + bytes(100))
-                line.settimeout(60)
-                with suppress(ConnectionResetError):
+                heard = b""
+                while b"READY" not in heard:  # the other side has taken us for one of its kind
+                    heard += line.recv(4096)
+                # It hangs up: in order, or with a reset for what of this it has not read.
+                with suppress(ConnectionResetError, BrokenPipeError):
+                    line.sendall(b"\x02" + struct.pack(">Q", 4 << 30) + bytes(100))
                     while line.recv(4096):
-                        pass  # until the other side hangs up
+                        pass
 
 
 def test_stranger_cannot_nack_or_report_for_somebody_else() -> None:
@@ -276,6 +281,9 @@ class TestMistakesOfTheUser:
                 sub.subscribe("a", on_loss="explode")
             with pytest.raises(ConfigError, match="topics: name at least one pattern"):
                 sub.subscribe()
+            for group in (None, "workers"):
+                with pytest.raises(ConfigError, match="1,025 patterns are more than 1,024"):
+                    sub.subscribe(*(f"a{n}" for n in range(1025)), group=group)
 
     def test_features_of_later_releases_are_refused_not_ignored(self) -> None:
         with pytest.raises(ConfigError, match="security"):

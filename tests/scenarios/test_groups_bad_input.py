@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 import zmq
 
-from meshmsg import Peer, Stream
+from meshmsg import Peer, Stream, _group_publisher
 from meshmsg import _control as c
+from meshmsg.transports.workqueue import WorkMonitor
 from tests.remote import wait_until
 
 
@@ -117,6 +119,55 @@ def test_member_that_never_fetches_its_work_gets_none() -> None:
             assert event.data == wanted
             events.ack(event)
         assert len(boss.stats()["streams"]["jobs.**"]["groups"][0]["members"]) == 1
+
+
+def test_members_that_never_come_do_not_use_up_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_group_publisher, "WAITING_PER_PEER_MAX", 4)
+    with scene() as (boss, _, stranger):
+        for sub in range(10):
+            stranger.say(join(sub=100 + sub))
+        answers: list[Any] = []  # some at once, some when they were put off
+        while len(answers) < 10:
+            answer = stranger.hear()
+            answers += [] if isinstance(answer, c.Here) else [answer]
+        assert [type(answer) for answer in answers] == [c.Joined] * 4 + [c.Unjoined] * 6
+        assert not any(answer.refused for answer in answers[4:])
+        assert boss.stats()["counters"]["members_put_off"] == 6
+
+
+def test_more_members_than_may_wait_at_once_all_get_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_group_publisher, "WAITING_PER_PEER_MAX", 2)
+    with (
+        Peer("boss", streams=[Stream("jobs.**")]) as boss,
+        Peer("crew", connect=boss.address) as crew,
+        ExitStack() as members,
+    ):
+        for _ in range(7):
+            members.enter_context(crew.subscribe("jobs.**", group="workers"))
+        boss.wait_for_subscribers("jobs.x", count=7, timeout=30)
+
+
+def test_member_for_which_there_is_no_socket_now_gets_one_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good, tries = WorkMonitor.__init__, 0
+
+    def fail_once(self: WorkMonitor, socket: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise zmq.ZMQError(errno.EMFILE)
+        good(self, socket)
+
+    monkeypatch.setattr(WorkMonitor, "__init__", fail_once)
+    with (
+        Peer("boss", streams=[Stream("jobs.**")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("jobs.**", group="workers"),
+    ):
+        boss.wait_for_subscribers("jobs.x", timeout=30)
+        assert boss.stats()["counters"]["members_put_off"] == 1
+        assert boss.stats()["counters"].get("io_errors", 0) == 0
 
 
 def test_group_that_nobody_came_for_holds_nobody_up() -> None:

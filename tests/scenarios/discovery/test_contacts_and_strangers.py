@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import zmq
 
-from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning, _scout
+from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning, _links, _scout
 from meshmsg import _control as c
 from meshmsg._config import config_from_tables
 from tests.ports import free_port
-from tests.remote import wait_until
+from tests.remote import RemotePeer, wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -153,18 +153,46 @@ def test_peer_that_comes_back_elsewhere_is_found_and_its_stream_goes_on(mesh: st
             wait_until(lambda: len(sub.stats()["links"]) <= 1, 30, "old links are dropped")
 
 
+@pytest.mark.parametrize("first", ["the good-bye", "the end of the connection"])
+def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
+    """It may say good-bye on the connection that it made, before or after ours breaks."""
+    with (
+        Peer("sub", mesh=mesh, discovery="gossip") as sub,
+        sub.subscribe("a.**"),
+        RemotePeer(
+            "pub",
+            mesh=mesh,
+            discovery={"zeroconf": False, "seeds": [sub.address]},
+            streams=[{"topics": "a.**"}],
+        ) as pub,
+    ):
+        node = sub._open_node()
+        wait_until(lambda: [k for k in node.links.up() if k.found], what="it is dialled back")
+        link = node.links.up()[0]
+        if first == "the good-bye":
+            node.finder.on_bye(link.instance)
+            pub.kill()
+        else:
+            pub.stop()
+            node.links.on_readable = lambda owner: None  # what comes now is not looked at
+            pub.kill()
+            link.state = "dialling"
+            node.finder.on_bye(link.instance)
+        wait_until(lambda: not node.links.all(), what="nobody dials it")
+
+
 # Strangers -------------------------------------------------------------------------------------
 
 
 class Stranger:
     """A control connection that says what it likes."""
 
-    def __init__(self, address: str, mesh: str) -> None:
+    def __init__(self, address: str, mesh: str, number: int = 99) -> None:
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RCVTIMEO, 20_000)
         self._socket.connect(address)
-        self.say(c.Hello("stranger", 99, mesh))
+        self.say(c.Hello("stranger", number, mesh))
         assert isinstance(self.hear(), c.Welcome)
 
     def say(self, message: c.Message) -> None:
@@ -199,6 +227,11 @@ def test_addresses_that_a_peer_must_not_dial_are_not_dialled(mesh: str) -> None:
         "tcp://evil.example:7000",
         "tcp://0.0.0.0:7000",
         "tcp://*:7000",
+        "tcp://[::0]:7000",
+        "tcp://[::ffff:0.0.0.0]:7000",
+        "tcp://224.0.0.251:5353",
+        "tcp://[ff02::fb]:5353",
+        "tcp://255.255.255.255:7000",
         "tcp://127.0.0.1:0",
         "tcp://127.0.0.1:99999",
         "ipc:///tmp/somebody",
@@ -212,7 +245,64 @@ def test_addresses_that_a_peer_must_not_dial_are_not_dialled(mesh: str) -> None:
         wait_until(lambda: names(hub) == ["stranger"])
         assert contacts(hub) == []
         assert hub.stats()["links"] == []
-        assert hub.stats()["counters"]["strange_addresses"] == 3
+        assert hub.stats()["counters"]["strange_addresses"] == 8
+
+
+def test_nobody_elsewhere_has_a_peer_dial_its_own_machine(mesh: str) -> None:
+    """Loopback has many forms, of which that of an IPv4 address in IPv6 is one."""
+    told = ["tcp://127.0.0.1:22", "tcp://[::1]:22", "tcp://[::ffff:127.0.0.1]:22"]
+    with Peer("hub", mesh=mesh, discovery="gossip") as hub:
+        finder = hub._open_node().finder
+        finder._wide = True  # as one that listens on a network
+        assert finder._usable([*told, "tcp://192.0.2.7:22"], "192.0.2.9") == ("tcp://192.0.2.7:22",)
+        assert finder._usable(told, "127.0.0.1") == tuple(told)
+
+
+def test_a_connection_is_of_one_peer(mesh: str) -> None:
+    with Peer("hub", mesh=mesh, discovery="gossip") as hub, Stranger(hub.address, mesh) as one:
+        one.say(c.Here("stranger", 99, 1))
+        wait_until(lambda: names(hub) == ["stranger"])
+        for number in range(100, 110):
+            one.say(c.Hello("stranger", number, mesh))
+            one.say(c.Here("stranger", number, 1))
+        wait_until(lambda: hub.stats()["counters"].get("bad_control", 0) == 20)
+        assert [info.instance for info in hub.peers()] == [99]
+
+
+@pytest.mark.parametrize("discovery", ["none", "gossip"])
+def test_those_who_are_not_where_they_say_take_up_little(
+    mesh: str, discovery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has streams is dialled back: not without end, and not once it is gone."""
+    monkeypatch.setattr(_links, "BACKS_MAX", 6)
+    quick = Tuning(ping_interval_s=0.1, peer_timeout_s=1.0)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=100) as silent,
+        Peer("hub", mesh=mesh, discovery=discovery, tuning=quick) as hub,
+    ):
+        port = silent.getsockname()[1]
+        with contextlib.ExitStack() as crowd:
+            for number in range(10):
+                one = crowd.enter_context(Stranger(hub.address, mesh, number + 100))
+                for at in range(20):
+                    listen = [f"tcp://127.0.0.1:{port - 1000 + number * 20 + at}"]
+                    one.say(c.Hello("stranger", number + 100, mesh, "", listen, ["stranger/a"]))
+                one.say(c.Ping(1))
+                while not isinstance(one.hear(), c.Pong):
+                    assert len(hub.stats()["links"]) <= 6
+            assert hub.stats()["counters"]["dial_backs_dropped"] > 0
+            here: Any = {"mesh": mesh, "discovery": "none", "connect": hub.address}
+            with (
+                hub.subscribe("a.**") as events,
+                Peer("pub", streams=[Stream("a.**")], **here) as pub,
+            ):
+                pub.wait_for_subscribers("a.b", timeout=30)
+                pub.publish("a.b", "heard")
+                event = events.get(30)
+                assert event is not None
+                assert event.data == "heard"
+        wait_until(lambda: all(link["peer"] for link in hub.stats()["links"]), 30)
+        assert hub.stats()["counters"].get("io_errors", 0) == 0
 
 
 def test_card_of_somebody_else_and_lists_without_end_are_dropped(mesh: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -79,10 +81,9 @@ def test_a_thousand_silent_connections_do_not_stop_the_service(
                     pub.run("peer.publish('a.b', 1)")
                     assert [after.get(timeout=WAIT_S).data for _ in range(2)] == [0, 1]
                     assert before.get(timeout=WAIT_S).data == 1
-                figures = pub.eval("peer.stats()")
-                assert figures["security"]["connections_max"] == 96
-                assert figures["counters"]["connections_cut"] >= CROWD - 2 * 96
+                assert pub.eval("peer.stats()['security']['connections_max']") == 96
                 wait_until(lambda: sum(map(is_cut, silent)) >= CROWD - 2 * 96, WAIT_S)
+                assert pub.eval("peer.stats()['counters']['connections_cut']") >= CROWD // 2
         wait_until(lambda: pub.eval("peer.stats()['security']['silent']") == 0, WAIT_S)
         assert pub.eval("peer.stats()['counters'].get('io_errors', 0)") == 0
 
@@ -169,6 +170,37 @@ def test_a_port_scan_leaves_no_trace_but_counters() -> None:
             pub.wait_for_subscribers("a.b", timeout=WAIT_S)
             pub.publish("a.b", 1)
             assert events.get(timeout=WAIT_S).data == 1
+
+
+#: In a process of its own: what it looks for would stop everything in this one.
+CLOSE_IN_A_CROWD = """
+import socket, zmq
+from meshmsg.transports.doors import Door
+
+context = zmq.Context()
+bound = context.socket(zmq.ROUTER)
+port = bound.bind_to_random_port("tcp://127.0.0.1")
+door = Door(bound)
+for _ in range(1500):  # nobody reads what the door has to say of them
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        line.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    line.sendall(bytes(64))
+    try:  # it comes after them, and is hung up on
+        line.recv(4096)
+    except (ConnectionResetError, TimeoutError):
+        pass
+door.close()
+bound.close(linger=0)
+context.term()
+print("closed")
+"""
+
+
+def test_a_crowd_at_the_door_does_not_keep_a_peer_from_closing() -> None:
+    command = [sys.executable, "-c", CLOSE_IN_A_CROWD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "closed\n"
 
 
 def test_only_connections_to_our_own_addresses_are_cut() -> None:
