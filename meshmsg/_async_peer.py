@@ -163,6 +163,7 @@ class AsyncSubscription(SubscriptionBase):
     async def _readable(self, deadline: float | None) -> None:
         """Until the socket may have something, a timer is due, or the time is up."""
         intake = self._intake
+        self._node.publisher.send_own()
         loop = asyncio.get_running_loop()
         self._woken = woken = loop.create_future()
         until = min(intake.timer_due, NEVER if deadline is None else deadline)

@@ -7,7 +7,8 @@ the socket together, so frames leave in the order of their numbers whichever thr
 Natural batching: an event that finds its stream idle is sent at once by the caller's own thread
 (a hand-over to another thread costs more than everything else).  Events that follow within
 `HOT_NS` gather in the open frame.  It leaves when it is full, when it is due and another event
-comes, or when the I/O thread finds it, whichever is first: nothing waits for a timer when idle.
+comes, when the thread that filled it goes on to wait for events, or when the I/O thread finds it,
+whichever is first: nothing waits for a timer when idle.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import get_ident
 from time import time_ns
 from typing import Any
 
@@ -117,6 +119,7 @@ class Outlet(OpenFrame):
         "gate_waiters",
         "groups",
         "log",
+        "marked_by",
         "packets",
         "seen",
         "sender",
@@ -172,6 +175,7 @@ class Outlet(OpenFrame):
             self.large_max = -1
         self.together: Together | None = None  #: the way in of a durable stream
         self.packets: PacketOutlet | None = None  #: of a multicast stream
+        self.marked_by = 0  #: the thread whose event made it dirty
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
         self.gated = False  #: publishing has to wait, or is over
@@ -454,10 +458,25 @@ class PublisherSide:
         with self._lock:
             if not outlet.dirty:
                 outlet.dirty = True
+                outlet.marked_by = get_ident()
                 self._dirty.append(outlet)
             if not self._awake:
                 self._awake = True
                 self._wake()
+
+    def send_own(self) -> None:
+        """The calling thread is about to wait: what it has published need not wait for others.
+
+        An answer may come back within `HOT_NS` and be answered in turn; nobody publishes then who
+        would send the open frame, and the I/O thread looks at it only now and then.
+        """
+        if not self._dirty or len(self._dirty) > RUSH_DUES:
+            return
+        own = get_ident()
+        with self._lock:
+            for outlet in self._dirty:
+                if outlet.marked_by == own and outlet.count:
+                    self._send_open(outlet)
 
     def publish_all(
         self,

@@ -354,6 +354,7 @@ class Subscription(SubscriptionBase):
                 found = intake.take(as_events=as_events)
                 if found is not None:
                     return found
+                self._node.publisher.send_own()
                 now = time.monotonic()
                 if (
                     intake.receive(now, deadline, as_events=as_events)
