@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     resume = options.resume or options.no_measure
     results = measure(cases, todo, console, record=record, resume=resume)
     others, problems = measure_sections(sections, options, console)
-    found = report.tables(results)
+    found = report.tables(results) if cases else []
     found += [table for tables in others.values() for table in tables]
     meanwhile = "" if options.no_measure else neighbours.text()
     around = circumstances(machine.text(), meanwhile)

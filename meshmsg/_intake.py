@@ -229,10 +229,13 @@ class Intake:
         self._client.wait(left)
         self.driven_at = time.monotonic()
 
-    def receive(self, now: float, deadline: float | None, *, as_events: bool = False) -> bool:
+    def receive(
+        self, now: float, deadline: float | None, *, as_events: bool = False
+    ) -> bool | Batch:
         """If all is calm, take in the next message, waiting a little for it: the quick way.
 
-        `False` if there is more to see to than data, or none came: then `pump` and `wait`.
+        `False` if there is more to see to than data, or none came: then `pump` and `wait`.  A batch
+        if none is to be taken before it.
         """
         soon = now + SOON_S
         if self.inbox or not self._settled or self._report_due < now:
@@ -260,8 +263,9 @@ class Intake:
         data = self._client.recv_soon()
         if data is None:
             return False
-        if not (as_events and take_next(self, data, now)):
-            self._on_message(data, now)
+        if take_next(self, data, now, as_events):
+            return self.current or True
+        self._on_message(data, now)
         return True
 
     @property

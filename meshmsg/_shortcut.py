@@ -23,10 +23,11 @@ if COMPILED:
     from meshmsg import _speed
 
 
-def take_next(intake: Intake, data: bytes, now: float) -> bool:
-    """Hand a message that just came to the consumer as events; `False` if the long way is needed.
+def take_next(intake: Intake, data: bytes, now: float, as_events: bool = True) -> bool:
+    """Hand a message that just came to the consumer; `False` if the long way is needed.
 
-    With the intake's lock held, and nothing before it that the consumer has yet to take.
+    It is `intake.current` then, and its events, if they are wanted, are in `intake.iterator`.  With
+    the intake's lock held, and nothing before it that the consumer has yet to take.
     """
     if data[8:12] != FRAME_MAGIC or intake._ready:
         return False
@@ -46,7 +47,7 @@ def take_next(intake: Intake, data: bytes, now: float) -> bool:
         return False
     books = source.books
     batch = Batch(frame, books.stream, source.codec)
-    iterator = iter(batch.events())
+    iterator = iter(batch.events() if as_events else ())
     receiver.next = receiver.high = stop
     receiver._hint_since = NEVER
     source.data_at = now

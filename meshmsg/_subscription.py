@@ -356,11 +356,10 @@ class Subscription(SubscriptionBase):
                     return found
                 self._node.publisher.send_own()
                 now = time.monotonic()
-                if (
-                    intake.receive(now, deadline, as_events=as_events)
-                    or intake.pump(now)
-                    or intake.inbox
-                ):
+                got = intake.receive(now, deadline, as_events=as_events)
+                if isinstance(got, Batch):
+                    return got
+                if got or intake.pump(now) or intake.inbox:
                     continue
                 self._check_refused()
                 if deadline is not None and now >= deadline:

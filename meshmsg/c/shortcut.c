@@ -148,7 +148,7 @@ is_next(PyObject *data, Hand *hand)
 }
 
 static int
-open_batch(Hand *hand)
+open_batch(Hand *hand, int as_events)
 {
     PyObject *codec = *slot(hand->source, &sources, S_CODEC);
     PyObject *args[] = {hand->frame, *slot(hand->books, &all_books, K_STREAM), codec};
@@ -159,7 +159,8 @@ open_batch(Hand *hand)
     if (hand->batch == NULL) {
         return -1;
     }
-    PyObject *events = PyObject_CallMethodNoArgs(hand->batch, name_events);
+    PyObject *events =
+        as_events ? PyObject_CallMethodNoArgs(hand->batch, name_events) : PyTuple_New(0);
     hand->iterator = events == NULL ? NULL : PyObject_GetIter(events);
     Py_XDECREF(events);
     return hand->iterator == NULL ? -1 : 1;
@@ -224,12 +225,14 @@ note_consumed(PyObject *intake, Hand *hand, PyObject *data)
     return done == NULL ? -1 : 1;
 }
 
-/* take_next(intake, data, now): see `_shortcut.take_next`. */
+/* take_next(intake, data, now, as_events=True): see `_shortcut.take_next`. */
 PyObject *
 mm_take_next(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 3 || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "take_next(intake: Intake, data: bytes, now: float)");
+    int as_events = nargs == 4 ? PyObject_IsTrue(args[3]) : 1;
+    if (nargs < 3 || nargs > 4 || !PyBytes_Check(args[1]) || as_events < 0) {
+        PyErr_SetString(PyExc_TypeError,
+                        "take_next(intake: Intake, data: bytes, now: float, as_events: bool)");
         return NULL;
     }
     PyObject *intake = args[0], *data = args[1];
@@ -240,7 +243,7 @@ mm_take_next(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
     int went = find_source(intake, data, &hand);
     went = went == 1 ? read_data(data, &hand) : went;
     went = went == 1 ? is_next(data, &hand) : went;
-    went = went == 1 ? open_batch(&hand) : went;
+    went = went == 1 ? open_batch(&hand, as_events) : went;
     went = went == 1 ? enter_locked(intake, &hand, args[2]) : went;
     went = went == 1 ? note_consumed(intake, &hand, data) : went;
     drop_hand(&hand);

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Peer, Stream, _compiled, _intake, _shortcut
+from meshmsg import Event, Peer, Stream, Subscription, _compiled, _intake, _shortcut
 from meshmsg._compiled import COMPILED
 from meshmsg.testing import lose_frames
 
@@ -72,7 +72,22 @@ def test_pure_python_passes_the_tests_of_what_is_compiled() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def exchange(take_next: Any, monkeypatch: pytest.MonkeyPatch, ratio: float) -> Any:
+def take_two(events: Subscription, in_batches: bool) -> list[Event]:
+    """The next two events, as such or out of batches."""
+    taken: list[Event] = []
+    while len(taken) < 2:
+        if in_batches:
+            taken += next(events.batches(timeout=20))
+        else:
+            event = events.get(timeout=20)
+            assert event is not None
+            taken.append(event)
+    return taken
+
+
+def exchange(
+    take_next: Any, monkeypatch: pytest.MonkeyPatch, ratio: float, in_batches: bool
+) -> Any:
     """The same events by one way in; what came out, and the books."""
     monkeypatch.setattr(_intake, "take_next", take_next)
     with (
@@ -88,9 +103,7 @@ def exchange(take_next: Any, monkeypatch: pytest.MonkeyPatch, ratio: float) -> A
                 pub.publish("a.one", b"raw %d" % n)
                 pub.publish("a.other", n)
                 pub.publish("b.x", {"n": n}, key="k")
-                for _ in range(2):
-                    event = events.get(timeout=20)
-                    assert event is not None
+                for event in take_two(events, in_batches):
                     line = (event.seq, event.topic, event.key, event.data, event.payload)
                     got.setdefault(event.position.stream, []).append(line)
         pub.flush(timeout=20)
@@ -110,9 +123,10 @@ def exchange(take_next: Any, monkeypatch: pytest.MonkeyPatch, ratio: float) -> A
         return got, sorted(map(str, rows)), sorted(figures)
 
 
+@pytest.mark.parametrize("in_batches", [False, True], ids=["events", "batches"])
 @pytest.mark.parametrize("ratio", [0.0, 0.3])
 def test_short_way_in_leaves_everything_as_the_long_way_does(
-    monkeypatch: pytest.MonkeyPatch, ratio: float
+    monkeypatch: pytest.MonkeyPatch, ratio: float, in_batches: bool
 ) -> None:
     taken = []
 
@@ -121,7 +135,7 @@ def test_short_way_in_leaves_everything_as_the_long_way_does(
         return bool(taken[-1])
 
     ways = [lambda *_: False, _shortcut.take_next_in_python, noted]
-    results = [exchange(way, monkeypatch, ratio) for way in ways]
+    results = [exchange(way, monkeypatch, ratio, in_batches) for way in ways]
     assert results[0] == results[1] == results[2]
     assert any(taken), "the short way was taken"
     assert not all(taken), "and not by everything"
