@@ -6,7 +6,9 @@ costly run in one worker of xdist.
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,3 +58,14 @@ def no_process_is_left_behind() -> Iterator[None]:
     """A test that fails in the middle leaves nothing to the next one."""
     with processes.ended():
         yield
+
+
+@pytest.fixture(autouse=True)
+def logs_are_as_they_were() -> Iterator[None]:
+    """The command, run inside a test, writes logs to what is closed after the test."""
+    logger = logging.getLogger("meshmsg")
+    state = (logger.propagate, logger.level, list(logger.handlers))
+    yield
+    logger.propagate, logger.level, logger.handlers[:] = state
+    if "meshmsg.cli._logs" in sys.modules:
+        sys.modules["meshmsg.cli._logs"]._lines = None  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from meshmsg.cli import _logs, app
+from meshmsg.cli import app
 from tests import processes
 
 #: Long enough for any machine; nothing waits for it unless something is broken.
@@ -143,7 +142,7 @@ def start() -> Iterator[Callable[..., Running]]:
 
 
 @pytest.fixture
-def run() -> Iterator[Callable[..., Any]]:
+def run() -> Callable[..., Any]:
     """Run `meshmsg` inside this process; gives exit_code, stdout and stderr."""
     cleared = {name: "" for name in os.environ if name.startswith("MESHMSG_")}
     runner = CliRunner(env=cleared | {"MESHMSG_DISCOVERY": "none"})
@@ -154,11 +153,7 @@ def run() -> Iterator[Callable[..., Any]]:
             raise result.exception
         return result
 
-    logger = logging.getLogger("meshmsg")
-    state = (logger.propagate, logger.level, list(logger.handlers))
-    yield run_one
-    logger.propagate, logger.level, logger.handlers[:] = state
-    _logs._lines = None
+    return run_one
 
 
 @pytest.fixture
