@@ -78,7 +78,8 @@ class Multicast:
     nack_delay: float | str = "200us"
     """A missing packet that comes within this time was only late, and is not asked for."""
     nack_backoff: float | str = "2ms"
-    """Random addition to it, times ln(1 + receivers), so that few of many ask; a tenth for one."""
+    """Random addition to it, times ln(1 + receivers), so that few of many ask; a tenth for one.
+    Requests of one receiver are at least so far apart."""
     nack_retry: float | str = "20ms"
     """The first repeat of a request; each further one comes half as much later, up to 200 ms."""
     nack_deadline: float | str = "5s"

@@ -20,8 +20,8 @@ class Run(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all its packets."""
-        return min(self.count * self.packet_bytes, len(self.data) - self.at)
+        """Bytes of all its packets, as if the last one was no shorter."""
+        return self.count * self.packet_bytes
 
     def packet(self, place: int) -> bytes:
         """One of its packets."""
@@ -44,13 +44,13 @@ class HeldPackets:
     def add(self, number: int, run: Run) -> None:
         """Hold a run; none of its packets may be held already."""
         self._runs[number] = run
-        self.bytes += run.size
+        self.bytes += run.count * run.packet_bytes  # `size`, which here would cost a call a run
 
     def take(self, number: int) -> Run | None:
         """The run that begins with this packet, which is not held any more."""
         run = self._runs.pop(number, None)
         if run is not None:
-            self.bytes -= run.size
+            self.bytes -= run.count * run.packet_bytes
         return run
 
     def split(self, number: int, run: Run) -> None:

@@ -87,6 +87,7 @@ class LossDetector:
         "_answer_s",
         "_answers_s",
         "_due",
+        "_free_at",
         "_gaps",
         "_group_size",
         "_moved",
@@ -105,6 +106,7 @@ class LossDetector:
         self._group_size = 1
         self._gaps: list[_Gap] = []
         self._due = NEVER
+        self._free_at = -NEVER  # before that nothing is asked for
         self._slept_s = 0.0  # how late `on_deadline` was called, all together
         self._progress_at = -NEVER
         self._moved = False  # since the last `rearm`
@@ -130,7 +132,7 @@ class LossDetector:
 
     def add(self, first: int, stop: int, *, now: float) -> None:
         """Events `first` to `stop` are missing; they must not be in a gap already."""
-        due = now + self._jitter(self._timing.delay_s)
+        due = max(now + self._jitter(self._timing.delay_s), self._free_at)
         gap = _Gap(first, stop, now - self._slept_s, due, now)
         if not self._gaps:
             self._due = NEVER  # of a gap that is closed
@@ -246,6 +248,9 @@ class LossDetector:
         self, *, now: float, ranges_max: int = RANGES_MAX
     ) -> tuple[list[Range], list[Range]]:
         """Ranges to ask for now, and ranges that are lost now."""
+        if now < self._free_at:
+            self._due = self._free_at
+            return [], []
         timing = self._timing
         ask: list[Range] = []
         lost: list[Range] = []
@@ -277,6 +282,10 @@ class LossDetector:
         self._gaps = kept
         self._due = due
         self.nacks += len(ask)
+        if ask:
+            # Where much is lost, requests of several gaps each: to send one costs both sides as
+            # much as to repair several.
+            self._free_at = now + timing.spread_s
         return ask, lost
 
     def _soon(self, now: float) -> tuple[float, float]:

