@@ -300,10 +300,10 @@ class Way:
 
 WAYS = (
     Way("raw", "raw pyzmq PUSH/PULL, no acks", 1_000_000, raw_publish, raw_work),
-    Way("meshmsg", "meshmsg group, ack an event", 1_000_000, meshmsg_publish, meshmsg_work),
+    Way("meshmsg", "meshmsg, group: ack an event", 1_000_000, meshmsg_publish, meshmsg_work),
     Way(
         "meshmsg-batches",
-        "meshmsg group, ack a batch",
+        "meshmsg, group: ack a batch",
         4_000_000,
         meshmsg_publish_batches,
         meshmsg_work_batches,
