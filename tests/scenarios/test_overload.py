@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import AsyncPeer, Peer, Stream
+from meshmsg import AsyncPeer, Peer, Stream, Tuning
 from tests.remote import RemoteError, RemotePeer, wait_until
 
 PAYLOAD_BYTES = 1000
@@ -242,3 +243,20 @@ def test_a_moments_wait_never_counts_as_a_stream_that_blocks_the_loop() -> None:
             return seqs
 
     assert asyncio.run(run()) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("overflow", "waits"), [("block", True), ("buffer", True), ("drop_oldest", False)]
+)
+def test_publisher_pauses_when_queues_fill_if_its_stream_may_wait(
+    overflow: str, waits: bool
+) -> None:
+    stream = Stream("a.**", overflow=overflow, window_bytes="64MiB")
+    with Peer("pub", streams=stream, tuning=Tuning(queue_frames=8)) as peer:
+        flow = peer._open_node().publisher._find("a.b").sender.flow
+        flow.admit(1, "one that reads", 0, now=time.monotonic() + 3600)
+        for _ in range(70):  # of 64 KiB: more than the brake's 4 MiB, far less than the window
+            peer.publish_many("a.b", [bytes(1024)] * 64, timeout=0.01)
+        waited = peer.stats()["counters"].get("publish_waits", 0)
+        flow.release(1, now=time.monotonic())
+        assert bool(waited) is waits
