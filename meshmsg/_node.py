@@ -43,6 +43,7 @@ from meshmsg.transports.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.workqueue import WorkInlet
 from meshmsg.transports.zmq_base import Context, Poller
+from meshmsg.transports.zmq_port import settle_loans
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -266,6 +267,7 @@ class Node:
         due = self.finder.on_tick(now)
         if now >= self._ping_due:
             self._ping_due = now + self.tuning.ping_interval_s
+            settle_loans()  # of who has fallen silent
             self.links.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
@@ -304,6 +306,7 @@ class Node:
         for member in list(self.members.values()):
             member.close(leave=False)
         self._context.close()
+        settle_loans()
         self._call.wakeup.close()
         self.questions.close()
         self.stopped.set()

@@ -18,6 +18,7 @@ from meshmsg.transports.curve import DATA
 from meshmsg.transports.doors import cut
 from meshmsg.transports.zmq_base import Context, bind, companion, source_fd, user_id
 from meshmsg.transports.zmq_inlet import ZmqInlet
+from meshmsg.transports.zmq_port import port_of
 
 READS_PER_DRAIN_MAX = 10_000
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
@@ -59,7 +60,8 @@ class FanoutServer:
         self.counters: Counter[str] = Counter()
         #: A test or a demo may lose messages here: called with each, true means dropped.
         self.fault: Callable[[bytes], bool] | None = None
-        self._send = self._socket.send
+        self._port = port_of(self._socket)
+        self._send = self._port.send
 
     def bind(self, control_address: str) -> None:
         """Listen beside a control address."""
@@ -71,7 +73,7 @@ class FanoutServer:
         if self.fault is not None and self.fault(message):
             self.counters["injected_drops"] += 1
             return
-        self._send(message, zmq.NOBLOCK)
+        self._send(message)
 
     def drain(self) -> list[tuple[bool, bytes]]:
         """Subscriptions (`True`) and their ends (`False`) seen since the last call.
@@ -127,6 +129,7 @@ class FanoutServer:
 
     def close(self, linger_s: float) -> None:
         """Close; what is queued has `linger_s` to leave."""
+        self._port.close()
         self._socket.close(linger=int(linger_s * 1000))
 
 

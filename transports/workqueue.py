@@ -19,6 +19,7 @@ from meshmsg.transports.curve import WORK
 from meshmsg.transports.doors import cut
 from meshmsg.transports.zmq_base import Context, Monitor, bind, companion
 from meshmsg.transports.zmq_inlet import ZmqInlet
+from meshmsg.transports.zmq_port import port_of
 
 #: Connections to the socket of one member, which needs one: the others are strangers.
 CONNECTIONS_MAX = 16
@@ -56,6 +57,7 @@ class WorkOutlet:
                 raise
         except zmq.ZMQError as error:  # too many open files
             raise BindError("a member's port", f"{error.strerror}") from None
+        self._port = port_of(self._socket)
         self.member = member
         self.connected = False
         self.addresses: list[tuple[str, str]] = []
@@ -66,18 +68,18 @@ class WorkOutlet:
         except BaseException:
             self.close(0.0)
             raise
-        self._send = self._socket.send
+        self._send = self._port.send
 
     def send(self, message: bytes) -> bool:
         """`False` if the member is not connected."""
         try:
-            self._send(message, zmq.NOBLOCK)
-        except zmq.ZMQError:
+            return self._send(message)
+        except (OSError, zmq.ZMQError):
             return False
-        return True
 
     def close(self, linger_s: float) -> None:
         """Close; what is queued has `linger_s` to leave."""
+        self._port.close()
         self.monitor.close()
         self._socket.close(linger=int(linger_s * 1000))
 

@@ -12,6 +12,7 @@ import zmq
 from meshmsg._errors import ProtocolError
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq_base import Context, milliseconds
+from meshmsg.transports.zmq_port import port_of
 
 SOON_S = 0.04
 
@@ -25,6 +26,7 @@ class ZmqInlet:
         self._socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
         self._connected: set[str] = set()
         self._recv = self._socket.recv
+        self._port = port_of(socket)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self.wakeup = Wakeup()
@@ -59,16 +61,16 @@ class ZmqInlet:
 
     def recv(self) -> bytes | None:
         """The next message, or `None` when there is none now."""
-        try:
-            return self._recv(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
+        return self._port.recv()
 
     def recv_soon(self) -> bytes | None:
         """The next message, if it comes within `SOON_S`; deaf to wake-up calls meanwhile.
 
         One call, where polling takes several: half of what waiting for a message costs.
         """
+        data = self._port.recv()
+        if data is not None:
+            return data
         try:
             return self._recv()
         except zmq.Again:
@@ -82,5 +84,6 @@ class ZmqInlet:
 
     def close(self) -> None:
         """Close at once."""
+        self._port.close()
         self._socket.close(linger=0)
         self.wakeup.close()

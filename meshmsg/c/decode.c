@@ -198,7 +198,11 @@ item_at(PyObject *data, const Places *p, Py_ssize_t index)
     if (from > to || (Py_ssize_t)to > p->blob_stop - p->blob_at) {
         return bad_offsets(); /* checked when the frame was read, and still never trusted */
     }
-    return PyBytes_FromStringAndSize(start + p->blob_at + from, to - from);
+    PyObject *item = PyBytes_FromStringAndSize(NULL, to - from);
+    if (item != NULL) {
+        copy_item(PyBytes_AS_STRING(item), start + p->blob_at + from, to - from);
+    }
+    return item;
 }
 
 /* split(data, offsets_at, blob_at, blob_stop, count, lo, hi): items `lo` to `hi` as a list. */

@@ -305,7 +305,7 @@ put_blobs(char *at, PyObject *const *items, size_t step, Py_ssize_t count)
         put32(offsets, (uint32_t)(at - blob));
         if (bytes != NULL) {
             size_t size = (size_t)PyBytes_GET_SIZE(bytes);
-            memcpy(at, PyBytes_AS_STRING(bytes), size);
+            copy_item(at, PyBytes_AS_STRING(bytes), size);
             at += size;
         }
     }

@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -25,6 +25,7 @@ static PyMethodDef functions[] = {
     FUNCTION("data_of", mm_data_of, METH_VARARGS),
     FUNCTION("seal_packets", mm_seal_packets, METH_FASTCALL),
     FUNCTION("open_packets", mm_open_packets, METH_FASTCALL),
+    FUNCTION("settle_loans", mm_settle_loans, METH_NOARGS),
     {0},
 };
 
@@ -51,7 +52,8 @@ PyInit__speed(void)
         || PyModule_AddType(module, &Coroutine_Type) < 0
         || PyModule_AddType(module, &AsyncPublish_Type) < 0
         || PyModule_AddType(module, &AsyncEvents_Type) < 0
-        || PyModule_AddType(module, &Iteration_Type) < 0) {
+        || PyModule_AddType(module, &Iteration_Type) < 0
+        || PyModule_AddType(module, &Port_Type) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -39,6 +39,20 @@ static inline uint16_t get16(const char *at) { uint16_t v; memcpy(&v, at, 2); re
 static inline uint32_t get32(const char *at) { uint32_t v; memcpy(&v, at, 4); return v; }
 static inline uint64_t get64(const char *at) { uint64_t v; memcpy(&v, at, 8); return v; }
 
+/* For items of a few bytes up to some cache lines: cheaper than a call. */
+static inline void
+copy_item(char *to, const char *from, size_t size)
+{
+    if (size < 16 || size > 256) {
+        memcpy(to, from, size);
+        return;
+    }
+    for (size_t at = 0; at + 16 < size; at += 16) {
+        memcpy(to + at, from + at, 16);
+    }
+    memcpy(to + size - 16, from + size - 16, 16); /* over what is there already, where it is odd */
+}
+
 /* crc32c.c */
 void mm_crc32c_init(void);
 uint32_t mm_crc32c(uint32_t crc, const void *data, size_t size);
@@ -99,6 +113,10 @@ PyObject *mm_open_packets(PyObject *module, PyObject *const *args, Py_ssize_t na
 /* shortcut.c */
 PyObject *mm_take_next(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 int mm_ready_shortcut(void);
+
+/* zmq_port.c */
+extern PyTypeObject Port_Type;
+PyObject *mm_settle_loans(PyObject *module, PyObject *args);
 
 /* open_frame.c */
 typedef struct {
