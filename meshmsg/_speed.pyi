@@ -11,6 +11,7 @@ from meshmsg._event import Event, Position, Undecodable
 from meshmsg._frame import Frame, FrameBuilder, VarColumn
 from meshmsg._intake import Intake
 from meshmsg._member import Member
+from meshmsg.recovery.packet_runs import Run
 
 INTERFACE: int
 
@@ -51,6 +52,8 @@ def whole_batch(frame: Frame, stream: str, codec: Codec, /) -> Batch: ...
 def raw_events(
     kind: type[Event], batch: Batch, column: VarColumn, lo: int, hi: int, /
 ) -> list[Event]: ...
+def run_length(data: bytes, at: int, packet_bytes: int, /) -> int: ...
+def join_runs(runs: list[Run], /) -> bytes: ...
 def take_next(intake: Intake, data: bytes, now: float, as_events: bool = True, /) -> bool: ...
 def data_of(
     event: type[Event], undecodable: type[Undecodable], slow: Callable[[Event], Any], /

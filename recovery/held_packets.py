@@ -1,32 +1,12 @@
 """What a packet receiver holds behind a gap: runs of packets, as they came in one datagram.
 
-A run is kept as the datagram that it is a part of, so that holding it costs the same however many
-packets it has.  Who asks whether a packet is held knows it from elsewhere: what lies between the
+Who asks whether a packet is held knows it from elsewhere: what lies between the
 next packet and the highest, and is neither missing nor lost, is held.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Run(NamedTuple):
-    """Packets that follow each other, of one frame; the last may be shorter."""
-
-    count: int  # type: ignore[assignment]
-    data: bytes
-    at: int  # the first of them, in data
-    packet_bytes: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of all its packets, as if the last one was no shorter."""
-        return self.count * self.packet_bytes
-
-    def packet(self, place: int) -> bytes:
-        """One of its packets."""
-        at = self.at + place * self.packet_bytes
-        return self.data[at : at + self.packet_bytes]
+from meshmsg.recovery.packet_runs import Run
 
 
 class HeldPackets:
@@ -44,7 +24,7 @@ class HeldPackets:
     def add(self, number: int, run: Run) -> None:
         """Hold a run; none of its packets may be held already."""
         self._runs[number] = run
-        self.bytes += run.count * run.packet_bytes  # `size`, which here would cost a call a run
+        self.bytes += run.count * run.packet_bytes
 
     def take(self, number: int) -> Run | None:
         """The run that begins with this packet, which is not held any more."""

@@ -34,8 +34,10 @@ from meshmsg._packet import (
     check_data_head,
     decode_packet,
 )
-from meshmsg.recovery.held_packets import HeldPackets, Run
+from meshmsg.recovery.held_packets import HeldPackets
 from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
+from meshmsg.recovery.packet_runs import PAYLOAD_AT as _PAYLOAD
+from meshmsg.recovery.packet_runs import Run, join_runs, run_length
 from meshmsg.recovery.parity import ParityDecoder
 from meshmsg.recovery.ranges import RangeSet
 
@@ -58,15 +60,9 @@ IMAGINARY_S = 0.1
 RECENT_MAX = 512
 #: A sender that says for this long that it has not come as far as we have is right.
 AHEAD_S = 1.0
-#: Where the payload of a data packet starts, and the lowest bytes of its place and its number.
-_PAYLOAD = DATA_HEAD.size
-_PLACE_AT = 6
 _NUMBER_AT = 24
 _unpack_head = DATA_HEAD.unpack_from
 _unpack_rest = Struct("<QQIHH").unpack_from
-#: The lowest bytes of consecutive numbers.
-_COUNT = bytes(range(256)) * 2
-_RUN_MAX = 256
 
 
 class PacketReceiver:
@@ -102,7 +98,8 @@ class PacketReceiver:
         self._held_bytes_max = held_bytes_max
         self._held = HeldPackets()
         self._lost = RangeSet()
-        self._parts: list[memoryview] = []
+        self._parts: list[Run] = []  # of the frame that is next
+        self._part_count = 0  # packets in them
         self._frame: tuple[Any, ...] | None = None
         self._shape: tuple[Any, ...] | None = None  # of the frame whose packet came last
         self._skipping = start is None  # until a frame begins
@@ -217,7 +214,7 @@ class PacketReceiver:
         Returns how many packets were taken; none if it is not as simple as that.
         """
         place, number, packets = head[3], head[6], head[9]
-        if place != len(self._parts) or not self.started or self._parity is not None:
+        if place != self._part_count or not self.started or self._parity is not None:
             return 0
         if packets == 1 and not place:
             self.next = self.high = number + 1
@@ -234,8 +231,9 @@ class PacketReceiver:
                 return 0
             self._frame = head[7:]
             self._skipping = False
-        count = _run_length(data, at, packet_bytes, head)
-        self._add_parts(Run(count, data, at, packet_bytes))
+        count = run_length(data, at, packet_bytes)
+        self._parts.append(Run(count, data, at, packet_bytes))
+        self._part_count += count
         self.next = self.high = number + count
         if place + count == packets:
             self._join(out, now)
@@ -320,8 +318,8 @@ class PacketReceiver:
                 check_data_head(DataHead(*head), stop - at - _PAYLOAD)
             except ProtocolError:
                 return 0
-        run = Run(_run_length(data, at, packet_bytes, head), data, at, packet_bytes)
-        if self._refusal(number, run.size):
+        run = Run(run_length(data, at, packet_bytes), data, at, packet_bytes)
+        if self._refusal(number, run.count * packet_bytes):
             return 0
         self._shape = head[7:]
         if number > self.high:
@@ -360,7 +358,13 @@ class PacketReceiver:
             if run is not None:
                 if run.count == 1:
                     packet = run.packet(0)
-                    self._append(_unpack_head(packet), packet, out, now)
+                    head = _unpack_head(packet)
+                    if head[6] == number:
+                        self._append(head, packet, out, now)
+                    else:  # it stood between others that are what they seemed to be
+                        self.counters["misfits"] += 1
+                        self._detector.add(number, number + 1, now=now)
+                        return
                 elif not self._append_run(run, out, now):
                     self._held.split(number, run)
             elif self._lost and self._lost.bounds[0] <= number:
@@ -379,21 +383,17 @@ class PacketReceiver:
         """
         head = _unpack_head(run.data, run.at)
         place = head[3]
-        if place != len(self._parts) or (place and head[7:] != self._frame):
+        if place != self._part_count or (place and head[7:] != self._frame):
             return False
         if not place:
             self._frame = head[7:]
             self._skipping = False
-        self._add_parts(run)
+        self._parts.append(run)
+        self._part_count += run.count
         self.next += run.count
         if place + run.count == head[9]:
             self._join(out, now)
         return True
-
-    def _add_parts(self, run: Run) -> None:
-        view, size = memoryview(run.data), run.packet_bytes
-        end = run.at + run.count * size
-        self._parts += [view[at + _PAYLOAD : at + size] for at in range(run.at, end, size)]
 
     def _append(self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float) -> None:
         """The next packet in order: add it to its frame."""
@@ -403,19 +403,20 @@ class PacketReceiver:
             if number - place < self._skipped_to:
                 self.counters["orphans"] += 1  # the rest of a frame whose beginning is lost
                 return
-        elif place == len(self._parts) and (not place or head[7:] == self._frame):
+        elif place == self._part_count and (not place or head[7:] == self._frame):
             if not place:
                 self._frame = head[7:]
                 self._skipping = False
-            self._parts.append(memoryview(packet)[_PAYLOAD:])
+            self._parts.append(Run(1, packet, 0, len(packet)))
+            self._part_count += 1
             if place + 1 == head[9]:
                 self._join(out, now)
             return
         # A packet of another frame stands where the next one of this frame should: one of the two
         # is not the sender's.
         self.counters["misfits"] += 1
-        parts = len(self._parts)
-        self._parts = []
+        parts = self._part_count
+        self._parts, self._part_count = [], 0
         self._frame = None
         self._ask_again(number - parts, parts + 1, now)
 
@@ -423,15 +424,16 @@ class PacketReceiver:
         """What was next is lost, and with it the frame that it belonged to."""
         if self._parts:
             self.counters["dropped_frames"] += 1
-            self._parts = []
+            self._parts, self._part_count = [], 0
         self._frame = None
         self._skipping = True
         self._skipped_to = self.next
 
     def _join(self, out: list[Frame], now: float) -> None:
-        parts, self._parts = self._parts, []
+        runs, self._parts = self._parts, []
+        count, self._part_count = self._part_count, 0
         expected, self._frame = self._frame, None
-        self._complete(b"".join(parts), len(parts), expected, out, now)
+        self._complete(join_runs(runs), count, expected, out, now)
 
     def _complete(
         self,
@@ -646,44 +648,3 @@ class PacketReceiver:
     def is_behind(self) -> bool:
         """Whether something is missing, or held behind what is."""
         return bool(self._detector.missing or self._held or self._beat)
-
-
-def _run_length(data: bytes, at: int, packet_bytes: int, head: tuple[Any, ...]) -> int:
-    """How many packets from `at` on follow each other in one frame.
-
-    The last is looked at, and of those between the lowest bytes of place and number, all at once:
-    order is certain then.  Whether they are the sender's only the frame's checksum can tell.
-    """
-    place, number, packets = head[3], head[6], head[9]
-    count: int = min(packets - place, -(-(len(data) - at) // packet_bytes), _RUN_MAX)
-    stop = at + (count - 1) * packet_bytes + _NUMBER_AT + 1
-    count = _common(data[at + _NUMBER_AT : stop : packet_bytes], _count(number, count))
-    if count <= 1:
-        return 1
-    last = at + (count - 1) * packet_bytes
-    if len(data) - last <= _PAYLOAD:
-        return 1
-    other = _unpack_head(data, last)
-    if (
-        other[0] != head[0]
-        or not 0 < other[1] <= REPAIR
-        or other[3] != place + count - 1
-        or other[4:6] != head[4:6]
-        or other[6] != number + count - 1
-        or other[7:] != head[7:]
-        or data[at + _PLACE_AT : last : packet_bytes] != _count(place, count - 1)
-    ):
-        return 1
-    return count
-
-
-def _common(have: bytes, want: bytes) -> int:
-    """How many bytes from the first on are the same."""
-    if have == want:
-        return len(have)
-    return next((n for n, (a, b) in enumerate(zip(have, want, strict=False)) if a != b), len(have))
-
-
-def _count(start: int, count: int) -> bytes:
-    low = start & 0xFF
-    return _COUNT[low : low + count]

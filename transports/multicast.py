@@ -196,11 +196,11 @@ def _recv(sock: socket.socket) -> tuple[bytes, Address] | None:
 
 def _lose(fault: Fault, data: bytes, packet_bytes: int, counters: Counter[str]) -> bytes:
     """What a fault leaves of a burst of packets."""
-    starts = range(0, len(data), packet_bytes)
     lost_of = getattr(fault, "lost_of", None)
     if lost_of is not None:  # it need not be shown each packet
         lost = lost_of(data, packet_bytes)
     else:
+        starts = range(0, len(data), packet_bytes)
         lost = [at for at in starts if fault(data[at : at + packet_bytes])]
     if not lost:
         return data

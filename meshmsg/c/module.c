@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 4
+#define INTERFACE 5
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -25,6 +25,8 @@ static PyMethodDef functions[] = {
     FUNCTION("data_of", mm_data_of, METH_VARARGS),
     FUNCTION("seal_packets", mm_seal_packets, METH_FASTCALL),
     FUNCTION("open_packets", mm_open_packets, METH_FASTCALL),
+    FUNCTION("run_length", mm_run_length, METH_FASTCALL),
+    FUNCTION("join_runs", mm_join_runs, METH_O),
     FUNCTION("settle_loans", mm_settle_loans, METH_NOARGS),
     {0},
 };

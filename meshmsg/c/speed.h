@@ -110,6 +110,10 @@ int mm_ready_event(void);
 PyObject *mm_seal_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_open_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
+/* packets.c */
+PyObject *mm_run_length(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *mm_join_runs(PyObject *module, PyObject *runs);
+
 /* shortcut.c */
 PyObject *mm_take_next(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 int mm_ready_shortcut(void);

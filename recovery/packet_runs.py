@@ -1,0 +1,101 @@
+"""Packets of one frame that follow each other in a datagram: handled together, as one run.
+
+A run is kept as the datagram that it is a part of, so that it costs the same however many packets
+it has.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshmsg._compiled import COMPILED
+from meshmsg._packet import DATA_HEAD, REPAIR
+
+if COMPILED:
+    from meshmsg import _speed
+
+#: Where the payload of a data packet starts, and the lowest bytes of its place and its number.
+PAYLOAD_AT = DATA_HEAD.size
+_PLACE_AT = 6
+_NUMBER_AT = 24
+_unpack_head = DATA_HEAD.unpack_from
+#: The lowest bytes of consecutive numbers.
+_COUNT = bytes(range(256)) * 2
+_RUN_MAX = 256
+
+
+class Run(NamedTuple):
+    """Packets that follow each other, of one frame; the last may be shorter."""
+
+    count: int  # type: ignore[assignment]
+    data: bytes
+    at: int  # the first of them, in data
+    packet_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its packets, as if the last one was no shorter."""
+        return self.count * self.packet_bytes
+
+    def packet(self, place: int) -> bytes:
+        """One of its packets."""
+        at = self.at + place * self.packet_bytes
+        return self.data[at : at + self.packet_bytes]
+
+
+def run_length(data: bytes, at: int, packet_bytes: int) -> int:
+    """How many packets from `at` on, where there is a data packet, follow each other in one frame.
+
+    The last is looked at, and of those between the lowest bytes of place and number, all at once:
+    order is certain then.  Whether they are the sender's only the frame's checksum can tell.
+    """
+    head = _unpack_head(data, at)
+    place, number, packets = head[3], head[6], head[9]
+    count: int = min(packets - place, -(-(len(data) - at) // packet_bytes), _RUN_MAX)
+    stop = at + (count - 1) * packet_bytes + _NUMBER_AT + 1
+    count = _common(data[at + _NUMBER_AT : stop : packet_bytes], _count(number, count))
+    if count <= 1:
+        return 1
+    last = at + (count - 1) * packet_bytes
+    if len(data) - last <= PAYLOAD_AT:
+        return 1
+    other = _unpack_head(data, last)
+    if (
+        other[0] != head[0]
+        or not 0 < other[1] <= REPAIR
+        or other[3] != place + count - 1
+        or other[4:6] != head[4:6]
+        or other[6] != number + count - 1
+        or other[7:] != head[7:]
+        or data[at + _PLACE_AT : last : packet_bytes] != _count(place, count - 1)
+    ):
+        return 1
+    return count
+
+
+def _common(have: bytes, want: bytes) -> int:
+    """How many bytes from the first on are the same."""
+    if have == want:
+        return len(have)
+    return next((n for n, (a, b) in enumerate(zip(have, want, strict=False)) if a != b), len(have))
+
+
+def _count(start: int, count: int) -> bytes:
+    low = start & 0xFF
+    return _COUNT[low : low + count]
+
+
+def join_runs(runs: list[Run]) -> bytes:
+    """The payloads of all their packets, one behind the other."""
+    parts: list[memoryview] = []
+    for count, data, at, size in runs:
+        view = memoryview(data)
+        parts += [view[a + PAYLOAD_AT : a + size] for a in range(at, at + count * size, size)]
+    return b"".join(parts)
+
+
+run_length_in_python = run_length
+join_runs_in_python = join_runs
+if COMPILED:
+    run_length = _speed.run_length  # type: ignore[assignment]
+    join_runs = _speed.join_runs  # type: ignore[assignment]
