@@ -247,7 +247,7 @@ class MoldSender:
     def _close_sockets(self) -> None:
         self._server.close()
         for line in self._lines:
-            line.socket.close()
+            line.close()
 
 
 class MoldListener:

@@ -17,9 +17,13 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
+from meshmsg._compiled import COMPILED
 from meshmsg._errors import BindError
 from meshmsg._multicast import Multicast, split_group
 from meshmsg.transports.interfaces import Interface, find_interface, interface_mtu
+
+if COMPILED:
+    from meshmsg import _speed
 
 log = logging.getLogger("meshmsg.transports")
 
@@ -45,6 +49,11 @@ _CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EMSGSIZE)
 _SEGMENT = struct.Struct("=H")
 _INT = struct.Struct("=i")
 _UINT = struct.Struct("=I")
+#: Addresses as Linux has them in memory.
+_IN = struct.Struct("=H2s4s8x")
+_IN6 = struct.Struct("=H2sI16sI")
+#: Whether the compiled core receives and sends: then no call that never waits lets go of the GIL.
+_QUICK = COMPILED and hasattr(_speed, "Datagrams")
 
 sched_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
@@ -80,6 +89,15 @@ class Group(NamedTuple):
         if self.family == socket.AF_INET6:
             return (self.host, self.port, 0, self.interface.index)
         return (self.host, self.port)
+
+    @property
+    def packed(self) -> bytes:
+        """The same, as the system has it."""
+        port = self.port.to_bytes(2, "big")
+        if self.family == socket.AF_INET6:
+            host = socket.inet_pton(socket.AF_INET6, self.host)
+            return _IN6.pack(socket.AF_INET6, port, 0, host, self.interface.index)
+        return _IN.pack(socket.AF_INET, port, socket.inet_aton(self.host))
 
     def at(self, port: int) -> Group:
         """The same group at another port."""
@@ -228,6 +246,8 @@ class _TxLine:
         self.segments = True
         self.counters: Counter[str] = Counter()
         self._target = group.address
+        self._packed = group.packed
+        self._port = _speed.Datagrams(self.socket.fileno(), tuple) if _QUICK else None
         try:
             _prepare_sending(self.socket, group, ttl)
             _check_route(group)
@@ -243,6 +263,12 @@ class _TxLine:
     def send(self, data: Data, packet_bytes: int) -> None:
         """Send packets; what the kernel refuses is lost, and asked for again."""
         try:
+            if (
+                self._port is not None
+                and (self.segments or len(data) <= packet_bytes)
+                and self._port.send(data, packet_bytes, self._packed)
+            ):
+                return
             if len(data) <= packet_bytes:
                 self.socket.sendto(data, self._target)
             elif self.segments:
@@ -253,6 +279,12 @@ class _TxLine:
                     self.socket.sendto(data[at : at + packet_bytes], self._target)
         except OSError as error:
             self._on_error(error, data, packet_bytes)
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._port is not None:
+            self._port.close()
+        self.socket.close()
 
     def _on_error(self, error: OSError, data: Data, packet_bytes: int) -> None:
         many = len(data) > packet_bytes
@@ -343,10 +375,10 @@ class MulticastServer:
 
     def close(self) -> None:
         """Close at once."""
+        for line in self.lines:
+            line.close()
         for inlet in self.inlets:
             inlet.socket.close()
-        for line in self.lines:
-            line.socket.close()
 
 
 def read_inlet(inlet: Inlet) -> tuple[bytes, Address] | None:
@@ -380,6 +412,7 @@ class MulticastClient:
         self._soon = _has(self._socket, timeout)
         self.granted_bytes = self._ask_buffer(buffer_bytes)
         self.fd = self._socket.fileno()
+        self._port = _speed.Datagrams(self.fd, Datagram) if _QUICK else None
 
     def _prepare(self, ttl: int | None) -> None:
         try:
@@ -411,7 +444,9 @@ class MulticastClient:
 
     def recv(self) -> Datagram | None:
         """What is there now, `None` if nothing is."""
-        return self._recv(socket.MSG_DONTWAIT)
+        if self._port is None:
+            return self._recv(socket.MSG_DONTWAIT)
+        return self._without_lost(self._port.recv())
 
     def recv_soon(self) -> Datagram | None:
         """What comes within `SOON_S`; deaf to wake-up calls meanwhile.
@@ -419,24 +454,32 @@ class MulticastClient:
         Where packets come quickly one after the other, it looks for a little while before it goes
         to sleep: to be woken up costs more than all else on the way of a single event.
         """
+        datagram = None
         if self._naps:
             self._naps -= 1
+            if self._port is not None:
+                datagram = self.recv()
         elif self._spin_ns:
             datagram = self._look()
-            if datagram is not None:
-                return datagram
+        if datagram is not None:
+            return datagram
         return self._recv(0 if self._soon else socket.MSG_DONTWAIT)
 
     def _look(self) -> Datagram | None:
         """Ask again and again, for `spin_s`; each time in vain makes it rarer."""
-        until = perf_counter_ns() + self._spin_ns
-        while (datagram := self._recv(socket.MSG_DONTWAIT)) is None:
-            if perf_counter_ns() > until:
-                self._misses = min(2 * self._misses + 1, NAPS_MAX)
-                self._naps = self._misses
-                return None
-            sched_yield()
-        self._misses = 0
+        if self._port is not None:
+            datagram = self._without_lost(self._port.look(self._spin_ns))
+        else:
+            until = perf_counter_ns() + self._spin_ns
+            while (datagram := self._recv(socket.MSG_DONTWAIT)) is None:
+                if perf_counter_ns() > until:
+                    break
+                sched_yield()
+        if datagram is None:
+            self._misses = min(2 * self._misses + 1, NAPS_MAX)
+            self._naps = self._misses
+        else:
+            self._misses = 0
         return datagram
 
     def _recv(self, flags: int) -> Datagram | None:
@@ -452,14 +495,19 @@ class MulticastClient:
                 packet_bytes = _INT.unpack(value)[0]
             elif kind == SO_RXQ_OVFL:
                 self._drops = _UINT.unpack(value)[0]
-        if self.fault is not None:
-            data = _lose(self.fault, data, packet_bytes, self.counters)
-        return Datagram(data, max(1, packet_bytes), source)
+        return self._without_lost(Datagram(data, max(1, packet_bytes), source))
+
+    def _without_lost(self, datagram: Datagram | None) -> Datagram | None:
+        if self.fault is None or datagram is None:
+            return datagram
+        data, packet_bytes, source = datagram
+        left = _lose(self.fault, data, packet_bytes, self.counters)
+        return datagram if left is data else Datagram(left, packet_bytes, source)
 
     @property
     def kernel_drops(self) -> int:
         """Packets that found the receive buffer full, as far as the kernel told."""
-        return self._drops
+        return self._drops if self._port is None else max(self._drops, self._port.drops)
 
     def request(self, packet: bytes, port: int) -> None:
         """Ask the group for something."""
@@ -483,13 +531,15 @@ class MulticastClient:
             "port": self.group.port,
             "interface": self.group.interface.name,
             "kernel_batches": self._offload,
-            "kernel_drops": self._drops,
+            "kernel_drops": self.kernel_drops,
             "buffer_bytes": self.granted_bytes,
             **self.counters,
         }
 
     def close(self) -> None:
         """Leave the group."""
+        if self._port is not None:
+            self._port.close()
         self._socket.close()
         self._tx.close()
 

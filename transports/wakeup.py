@@ -6,6 +6,11 @@ import os
 import socket
 import threading
 
+from meshmsg._compiled import COMPILED
+
+if COMPILED:
+    from meshmsg import _speed
+
 
 class Wakeup:
     """`set` from any thread makes `fd` readable until `clear`."""
@@ -15,6 +20,7 @@ class Wakeup:
         # whatever has it by then.
         self._lock = threading.Lock()
         self._pair: tuple[socket.socket, socket.socket] | None = None
+        self._poke = getattr(_speed, "poke", None) if COMPILED else None
         if hasattr(os, "eventfd"):
             self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         else:  # pragma: no cover - other systems than Linux
@@ -29,7 +35,9 @@ class Wakeup:
             if self.fd < 0:
                 return
             try:
-                if self._pair is None:
+                if self._poke is not None and self._pair is None:
+                    self._poke(self.fd)
+                elif self._pair is None:
                     os.eventfd_write(self.fd, 1)
                 else:  # pragma: no cover
                     self._pair[1].send(b"\1")

@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 5
+#define INTERFACE 6
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -55,7 +55,7 @@ PyInit__speed(void)
         || PyModule_AddType(module, &AsyncPublish_Type) < 0
         || PyModule_AddType(module, &AsyncEvents_Type) < 0
         || PyModule_AddType(module, &Iteration_Type) < 0
-        || PyModule_AddType(module, &Port_Type) < 0) {
+        || PyModule_AddType(module, &Port_Type) < 0 || mm_add_datagrams(module) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -110,6 +110,9 @@ int mm_ready_event(void);
 PyObject *mm_seal_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_open_packets(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
+/* datagrams.c */
+int mm_add_datagrams(PyObject *module);
+
 /* packets.c */
 PyObject *mm_run_length(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_join_runs(PyObject *module, PyObject *runs);
