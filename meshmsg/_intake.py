@@ -152,6 +152,7 @@ class Intake:
         self._second_interface = second_interface
         self._lines: dict[Group, MulticastClient] = {}
         self._singles: dict[bytes, Source] = {}  # by how their live packets begin
+        self._backlog: list[Source] = []  # with frames that have yet to be put together
         self._only_line: MulticastClient | None = None  # where all streams come by one
         self._turn = 0  # what is read first, of ZeroMQ's socket and the lines
         self._packet_fault: Callable[[bytes], bool] | None = None
@@ -293,10 +294,12 @@ class Intake:
         if left:
             return self.current if as_events else self._rest(left)
         ready = self._ready
-        if len(ready) > 1 and self._lines:
+        if self._lines and (len(ready) > 1 or self._backlog):
             self._keep_up()
         while ready:
             source, books, delivery = ready.popleft()
+            if self._backlog and not ready:
+                self._refill(time.monotonic())
             if isinstance(delivery, Loss):
                 with self._books_lock:
                     self.current = None
@@ -308,7 +311,7 @@ class Intake:
                 return delivery
             size = len(delivery.frame.data)
             self._ready_bytes -= size
-            if self._starved and self._ready_bytes * 2 < self._tuning.inbox_bytes_max:
+            if self._starved and self._room * 2 > self._tuning.inbox_bytes_max:
                 self._starved = False
                 self._timer_due = 0.0  # there is room again: say so
             batch = self._hand_over(source, books, delivery, as_events)
@@ -322,7 +325,7 @@ class Intake:
         now = time.monotonic()
         for line in list(self._lines.values()):
             for _ in range(KEEP_UP_DATAGRAMS):
-                if self._ready_bytes >= self._tuning.inbox_bytes_max:
+                if self._room <= 0:
                     break
                 datagram = line.recv()
                 if datagram is None:
@@ -416,13 +419,13 @@ class Intake:
 
     def _read_lines(self, now: float, read_ahead: bool) -> bool:
         """Read multicast packets; returns whether none is left."""
-        limit, ready = self._tuning.inbox_bytes_max, self._ready
+        ready = self._ready
         drained = True
         lines = list(self._lines.values())
         at = self._turn // 2 % len(lines)
         for line in lines[at:] + lines[:at]:
             for _ in range(READ_DATAGRAMS_MAX * (16 if read_ahead else 1)):
-                if self._ready_bytes >= limit:
+                if self._room <= 0:
                     self._full_at = now
                     return False
                 if ready and not read_ahead:
@@ -451,8 +454,36 @@ class Intake:
         for frame in packets.receive(line, datagram, now):
             self._on_frame(source, frame, now)
         self._after_packets(source, packets, now)
-        packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
+        packets.report(now, self._room)
         self._timer_due = min(self._timer_due, packets.deadline())
+
+    @property
+    def _room(self) -> int:
+        """Bytes that may still be read ahead of the consumer."""
+        room = self._tuning.inbox_bytes_max - self._ready_bytes
+        for source in self._backlog:
+            if source.packets is not None:
+                room -= source.packets.complete_bytes
+        return room
+
+    def _refill(self, now: float) -> None:
+        """As long as frames have yet to be put together, some are ready."""
+        while self._backlog and not self._ready:
+            self._put_together(self._backlog[0], now)
+
+    def _put_together(self, source: Source, now: float) -> None:
+        packets = source.packets
+        if packets is None or not packets.more:
+            self._backlog.remove(source)
+            return
+        for frame in packets.go_on(now):
+            self._on_frame(source, frame, now)
+        self._after_packets(source, packets, now)
+
+    def _put_all_together(self, source: Source, now: float) -> None:
+        """What comes next is of another epoch, or nothing at all."""
+        while source in self._backlog:
+            self._put_together(source, now)
 
     def _take_single(self, datagram: Datagram, now: float) -> bool:
         """A frame in a packet of its own, the next one: handed to the consumer as events at once.
@@ -471,11 +502,14 @@ class Intake:
         if not take_next(self, data[DATA_HEAD.size :], now):
             return False
         packets.take_single(now)
-        packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
+        packets.report(now, self._room)
         return True
 
     def _after_packets(self, source: Source, packets: PacketSource, now: float) -> None:
-        """What the packets say about the events' own numbers."""
+        """What the packets say about the events' own numbers, and whether there are more."""
+        if packets.more and source not in self._backlog:
+            self._backlog.append(source)
+            self._refill(now)
         receiver, below = source.receiver, packets.receiver
         if receiver is None or below is None or below.epoch != receiver.epoch:
             return
@@ -596,6 +630,7 @@ class Intake:
             if info.multicast is not None:
                 self._tune_in(source, info.multicast, self._interface, self._second_interface)
             elif source.packets is not None:
+                self._put_all_together(source, now)
                 source.packets = None  # it came back with another transport
                 self._leave_groups()
         self._settled = False
@@ -659,6 +694,7 @@ class Intake:
             self.counters["join_errors"] += 1
             log.error("%s: cannot join %s: %s", source.info.name, info.group, error)
             return
+        self._put_all_together(source, time.monotonic())
         held = self._tuning.pending_bytes_max
         seal = receiving_seal(self._security, source.wire_id, source.info.name, len(lines))
         source.packets = PacketSource(info, source.wire_id, self.sub, lines, held, seal)
@@ -754,6 +790,7 @@ class Intake:
         self, source: Source, receiver: StreamReceiver, hint: TailHint, now: float
     ) -> None:
         if hint.final:
+            self._put_all_together(source, now)
             source.ends[hint.epoch] = hint.next
             self._leavers = True
         if hint.epoch != receiver.epoch:
@@ -849,6 +886,7 @@ class Intake:
                 self._timer_due = min(self._timer_due, due)
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
+        self._put_all_together(source, now)
         self._timer_due = now
         if source.info.durable:
             self._report(self)  # the publisher counts on us from now on, also through a crash
@@ -906,7 +944,7 @@ class Intake:
         }
 
     def _run_timers(self, now: float, drained: bool) -> None:
-        if self._ready_bytes >= self._tuning.inbox_bytes_max:
+        if self._room <= 0:
             # The consumer is behind: what would be sent again now has no place to go.
             for source in self.sources():
                 source.receiver.hold(now=now)  # type: ignore[union-attr]
@@ -926,7 +964,7 @@ class Intake:
                 for frame in packets.on_deadline(now):
                     self._on_frame(source, frame, now)
                 self._after_packets(source, packets, now)
-                packets.report(now, self._tuning.inbox_bytes_max - self._ready_bytes)
+                packets.report(now, self._room)
                 due = min(due, packets.deadline())
                 report_due = min(report_due, packets.report_due())
             if receiver.missing and self.lending.is_away(source):

@@ -42,6 +42,9 @@ RETRY_MAX_S = 0.2
 #: Reported at each such part of the window.
 WINDOW_PARTS = 4
 
+#: Frames put together at once, of those that a repair has made complete.
+FRAMES_AT_ONCE = 2
+
 #: Epoch, first packet, first event, and one past the last event, as a feed begins.
 Begin = Callable[[int, int, int, int], None]
 
@@ -139,6 +142,7 @@ class PacketSource:
             rng=self._random,
             lines=len(self.lines),
         )
+        self.receiver.frames_max = FRAMES_AT_ONCE
         if self.info.parity and has_parity_library():
             self.receiver.use_parity()
         elif self.info.parity:  # its packets are passed over, and what is lost is asked for
@@ -185,6 +189,20 @@ class PacketSource:
             if self.begin is not None and source not in self._pinned:
                 self._pinned.append(source)
         return receiver.receive(data, packet_bytes, now=now, line=line)
+
+    @property
+    def more(self) -> bool:
+        """Whether frames are complete that have yet to be put together: `go_on`."""
+        return self.receiver is not None and self.receiver.more
+
+    def go_on(self, now: float) -> list[Frame]:
+        """The next of those."""
+        return [] if self.receiver is None else self.receiver.go_on(now=now)
+
+    @property
+    def complete_bytes(self) -> int:
+        """How much those are, about."""
+        return 0 if self.receiver is None else self.receiver.complete * self.info.packet_bytes
 
     def _refuse_sealed(self, count: int) -> None:
         """There is no key, or none yet."""

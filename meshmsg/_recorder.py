@@ -59,9 +59,11 @@ class RecorderIntake(Intake):
     def pop(self) -> None:
         """It has been written."""
         delivery = self._ready.popleft()[2]
+        if self._backlog and not self._ready:
+            self._refill(time.monotonic())
         if not isinstance(delivery, Loss):
             self._ready_bytes -= len(delivery.frame.data)
-            if self._starved and self._ready_bytes * 2 < self._tuning.inbox_bytes_max:
+            if self._starved and self._room * 2 > self._tuning.inbox_bytes_max:
                 self._starved = False
                 self._timer_due = 0.0  # there is room again: say so
 

@@ -21,6 +21,10 @@ class HeldPackets:
     def __len__(self) -> int:
         return len(self._runs)
 
+    def __contains__(self, number: int) -> bool:
+        """Whether a run begins with this packet."""
+        return number in self._runs
+
     def add(self, number: int, run: Run) -> None:
         """Hold a run; none of its packets may be held already."""
         self._runs[number] = run

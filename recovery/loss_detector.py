@@ -126,6 +126,11 @@ class LossDetector:
         index = bisect_right(self._gaps, number, key=_first) - 1
         return index >= 0 and number < self._gaps[index].stop
 
+    @property
+    def first(self) -> float:
+        """The first that is missing; `NEVER` if none is."""
+        return self._gaps[0].first if self._gaps else NEVER
+
     def ranges(self, *, before: float = NEVER) -> list[Range]:
         """The gaps, in order; only those found before a time."""
         return [(gap.first, gap.stop) for gap in self._gaps if gap.since < before]

@@ -90,6 +90,8 @@ class PacketReceiver:
         self.lost_reason = ""  #: why packets were given up last
         self.ended = False  #: the sender says that nothing more will come
         self.singles = 0  #: frames that were one packet and the next one
+        self.frames_max = 0  #: so many that were held are handed on at once; 0: all there are
+        self.more = False  #: there are more: `go_on`
         self.counters: Counter[str] = Counter()
         #: For each line: packets that it brought `first`, and those that it brought in vain.
         self.lines = [Counter[str]() for _ in range(lines)]
@@ -158,6 +160,18 @@ class PacketReceiver:
             self._far_since = NEVER
         if refused:
             self.lines[line]["again"] += refused
+        if self._beat is not None:
+            self._look_at_beat()
+        return out
+
+    def go_on(self, *, now: float) -> list[Frame]:
+        """Where there is more: the next frames of what is held.
+
+        After a repair many are complete at a time.  Put together one by one, as they are wanted,
+        each is still in the processor's caches when it is read.
+        """
+        out: list[Frame] = []
+        self._advance(out, now)
         if self._beat is not None:
             self._look_at_beat()
         return out
@@ -352,8 +366,12 @@ class PacketReceiver:
 
     def _advance(self, out: list[Frame], now: float) -> None:
         """Go on with what is held, and over what is lost."""
+        self.more = False
         while True:
             number = self.next
+            if self.frames_max and len(out) >= self.frames_max and number in self._held:
+                self.more = True
+                return
             run = self._held.take(number)
             if run is not None:
                 if run.count == 1:
@@ -633,6 +651,11 @@ class PacketReceiver:
         """The events of the frame whose packets are coming in; empty between frames."""
         frame = self._frame
         return (0, 0) if frame is None else (frame[0], frame[0] + frame[3])
+
+    @property
+    def complete(self) -> int:
+        """Packets that wait for `go_on`: from the next one up to the first that is missing."""
+        return int(min(self.high, self._detector.first)) - self.next if self.more else 0
 
     @property
     def held_bytes(self) -> int:

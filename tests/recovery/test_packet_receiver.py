@@ -123,6 +123,29 @@ def test_any_order_and_any_cut_give_the_frames_in_order(rng: random.Random, swap
 # Gaps and requests ------------------------------------------------------------------------------
 
 
+def test_frames_that_a_repair_completes_are_put_together_a_few_at_a_time() -> None:
+    core = receiver()
+    core.frames_max = 2
+    packets = packets_of(20)
+    assert give(core, packets[0]) != []
+    assert give(core, *packets[2:10]) == []
+    assert not core.more
+    assert firsts(give(core, packets[1])) == [1, 2]
+    assert (core.more, core.complete, core.is_behind) == (True, 7, True)
+    assert give(core, packets[10], packets[12]) == [], "what comes meanwhile waits its turn"
+    assert core.complete == 8, "up to the next gap"
+    assert give(core, packets[4]) == []
+    assert core.counters["duplicates"] == 1
+    found = []
+    while core.more:
+        found += firsts(core.go_on(now=0.0))
+    assert found == list(range(3, 11))
+    assert (core.complete, core.missing, core.next) == (0, 1, 11)
+    assert core.go_on(now=0.0) == []
+    assert firsts(give(core, packets[11])) == [11, 12]
+    assert not core.more
+
+
 def test_nacks_missing_range_after_delay() -> None:
     core = receiver()
     packets = packets_of(6)

@@ -118,6 +118,7 @@ class Receiver:
             rng=self.random,
             lines=options.lines,
         )
+        packets.frames_max = (self.world.seed + self.sub) % 4  # 0: all at once
         if options.parity:
             packets.use_parity()
         return packets
@@ -244,6 +245,15 @@ class Receiver:
             self.socket_bytes -= len(data)
             if self.packets is not None:
                 self.on_packets(self.packets, data, size, line, now)
+                if self.packets.more and len(self.socket) % 2:  # others come first
+                    self.on_frames(self.packets.go_on(now=now), now)
+        self.go_on(now)
+
+    def go_on(self, now: float) -> None:
+        """Take all that is complete."""
+        while self.packets is not None and self.packets.more:
+            assert self.packets.complete > 0
+            self.on_frames(self.packets.go_on(now=now), now)
 
     def on_packets(
         self, packets: PacketReceiver, data: bytes, size: int, line: int, now: float
@@ -293,6 +303,7 @@ class Receiver:
                 for request in requests:
                     self.ask(request, now)
                 self.on_frames(frames, now)
+                self.go_on(now)
         if stream is not None and stream.deadline() <= now:
             if self.is_full:
                 stream.hold(now=now)
