@@ -80,7 +80,7 @@ class Multicast:
     nack_backoff: float | str = "2ms"
     """Random addition to it, times ln(1 + receivers), so that few of many ask; a tenth for one.
     Requests of one receiver are at least so far apart."""
-    nack_retry: float | str = "20ms"
+    nack_retry: float | str = "8ms"
     """The first repeat of a request; each further one comes half as much later, up to 200 ms."""
     nack_deadline: float | str = "5s"
     """Without progress for this long, the next way of repair is taken, or the loss declared."""

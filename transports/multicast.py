@@ -52,7 +52,7 @@ _UINT = struct.Struct("=I")
 #: Addresses as Linux has them in memory.
 _IN = struct.Struct("=H2s4s8x")
 _IN6 = struct.Struct("=H2sI16sI")
-#: Whether the compiled core receives and sends: then no call that never waits lets go of the GIL.
+#: Whether the compiled core receives and sends.
 _QUICK = COMPILED and hasattr(_speed, "Datagrams")
 
 sched_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)

@@ -1,8 +1,8 @@
 /* `Datagrams`: what a UDP socket has, taken by calls that never wait and keep the GIL.
  *
- * Python's own sockets let go of the GIL around each call.  For one that never waits this costs
- * more than it gives: where another thread wants the GIL, the one that receives goes to sleep after
- * each datagram.  `transports/multicast.py` has the same in Python.  Linux only.
+ * Python's own sockets let go of the GIL around each call.  To receive what is there already this
+ * costs more than it gives: where another thread wants the GIL, the one that receives goes to sleep
+ * after each datagram.  `transports/multicast.py` has the same in Python.  Linux only.
  */
 #include "speed.h"
 
@@ -229,15 +229,23 @@ datagrams_send(Datagrams *self, PyObject *const *args, Py_ssize_t nargs)
         c->cmsg_len = CMSG_LEN(sizeof value);
         memcpy(CMSG_DATA(c), &value, sizeof value);
     }
-    errno = EBADF;
-    ssize_t sent = self->fd < 0 ? -1 : sendmsg(self->fd, &message, MSG_DONTWAIT);
-    PyBuffer_Release(&data);
-    if (sent >= 0) {
-        Py_RETURN_TRUE;
+    /* On this machine a packet goes all the way to its receivers within the call; and a thread that
+     * is always busy has to let another see to requests for repair now and then. */
+    int error = EBADF;
+    if (self->fd >= 0) {
+        int fd = self->fd;
+        Py_BEGIN_ALLOW_THREADS
+        error = sendmsg(fd, &message, MSG_DONTWAIT) < 0 ? errno : 0;
+        Py_END_ALLOW_THREADS
     }
-    if (errno == EAGAIN || errno == EINTR) {
+    PyBuffer_Release(&data);
+    if (error == EAGAIN || error == EINTR) {
         Py_RETURN_FALSE;
     }
+    if (error == 0) {
+        Py_RETURN_TRUE;
+    }
+    errno = error;
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 

@@ -44,7 +44,7 @@ class Receiver:
         self.timing = NackTiming(
             delay_s=0.0002,
             spread_s=0.002,
-            retry_s=0.02,
+            retry_s=0.008,
             retry_growth=1.5,
             retry_max_s=0.2,
             deadline_s=options.deadline_s,
