@@ -211,6 +211,8 @@ class Intake:
         if self.inbox:
             self._read_inbox(now)
         drained = self._read(now, read_ahead)
+        while read_ahead and self._backlog and self._ready_bytes < self._tuning.inbox_bytes_max:
+            self._put_together(self._backlog[0], now)
         if not self._settled:
             self._enter_epochs(now, drained)
         if now >= self._timer_due or now >= self._report_due or (drained and self._leavers):

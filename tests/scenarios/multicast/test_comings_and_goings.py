@@ -114,6 +114,39 @@ def _drained(reader: numbered.Reader, epochs: int, stop: int) -> bool:
     return len(reader.epochs) == epochs and reader.next == stop
 
 
+def test_consumer_that_is_behind_gets_all_of_each_start(group: str) -> None:
+    """What a repair has completed waits to be put together while the sender starts anew."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    lives, count = 4, 20_000
+    got: dict[int, list[bytes]] = {}
+    with (
+        Peer("sub", connect=address) as sub,
+        sub.subscribe("a.**") as events,
+        testing.lose_packets(sub, 0.05, seed=6),
+    ):
+        batches = events.batches(timeout=20)
+
+        def take() -> int:
+            batch = next(batches)
+            got.setdefault(batch.epoch, []).extend(batch.payloads)
+            return len(batch)
+
+        taken = 0
+        for life in range(lives):
+            stream = Stream("a.**", transport=Multicast(group))
+            with Peer("pub", bind=address, streams=[stream]) as pub:
+                pub.wait_for_subscribers("a.b", timeout=10)
+                for first in range(0, count, 1000):
+                    pub.publish_many("a.b", numbered.payloads(first, first + 1000))
+                for _ in range(5 * life):  # more or less of it
+                    taken += take()
+        while taken < lives * count:
+            taken += take()
+        assert list(events.losses) == []
+        assert list(got.values()) == [numbered.payloads(0, count)] * lives
+        assert sub.ledger().reconciles
+
+
 @both_kinds()
 def test_receiver_restarted_misses_nothing_after_its_start(group: str, by_hand: bool) -> None:
     with Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub:
