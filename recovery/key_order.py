@@ -67,9 +67,35 @@ class KeyOrder:
         self._lines[key] = _Line(seq)
         return self._offer(key)
 
+    def hold(self, key: str, seq: int) -> bool:
+        """An event is out with a member that had it before anybody here knew of its key.
+
+        `False` if it is not the only one: then its turn has to come, and it is out all the same.
+        """
+        self._key_of[seq] = key
+        line = self._lines.get(key)
+        if line is None:
+            self._lines[key] = _Line(seq)
+            return True
+        line.queue.append(seq)
+        self.parked += 1
+        return False
+
     def again(self, seq: int) -> None:
         """A head that was out is to go out once more."""
-        self._offer(self._key_of[seq])
+        key = self._key_of[seq]
+        if self._lines[key].head == seq:
+            self._offer(key)
+
+    def withdraw(self, first: int, stop: int) -> list[int]:
+        """Heads that wait for credit, within a range: they are out from now on."""
+        found = []
+        for waiting in (self._orphans, *(m.waiting for m in self._members.values())):
+            keys = [key for key in waiting if first <= self._lines[key].head < stop]
+            for key in keys:
+                waiting.remove(key)
+                found.append(self._lines[key].head)
+        return found
 
     def take(self, member: GroupMember) -> int:
         """The next head that waits for a member's credit: it is out now."""
@@ -81,7 +107,10 @@ class KeyOrder:
         if key is None:
             return
         line = self._lines[key]
-        if line.queue:
+        if line.head != seq:
+            line.queue.remove(seq)
+            self.parked -= 1
+        elif line.queue:
             line.head = line.queue.popleft()
             self.parked -= 1
             self._offer(key)

@@ -1,0 +1,205 @@
+"""Members of a work group that come back, and what they say that they have done or have in hand.
+
+A publisher that was killed goes on with what the disk knows, and that is a moment old.  The members
+know the rest: an event that one of them has done is settled, and one that it has in hand stays with
+it, under the attempt that it had.  So that nobody gets an event that another one is about to name,
+the group is `paused` until all have spoken who may have something.
+
+A member whose connection broke while the publisher lives speaks likewise.  What others have by then
+is theirs; of two who name an event, the one with the later attempt has it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from meshmsg.recovery.group_ledger import GroupLedger
+from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.group_policy import Trouble
+from meshmsg.recovery.parcels import Parcels
+from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.work_line import Shelf
+
+Range = tuple[int, int]
+AckRange = tuple[int, int, int]
+#: Attempts that ended so have failed: a member that comes back does not get the event back.
+FAILED = ("nack", "timeout")
+
+
+class Failure(NamedTuple):
+    """An event that a member has refused."""
+
+    seq: int
+    attempt: int
+    delay_s: float
+    error: str
+
+
+class GroupRecall(GroupLedger):
+    """The part of a work group that takes back what members had before."""
+
+    def __init__(self, name: str, start: int, shelf: Shelf) -> None:
+        super().__init__(name, start, shelf)
+        self.paused = False  #: nothing is dealt out
+        self.recalled = 0  #: events that members had, or had done, when they came back
+        self._returned = RangeSet()
+        self._retries: dict[int, float] = {}
+        self._due: deque[int] = deque()
+        self._absent: list[int] = []  # on disk; to be sent again when they are here
+        self._parcels = Parcels(shelf)
+        self._keyed = False
+        self._unkeyed: set[int] = set()  # in hand, and of a key that is yet to be read
+        self._early: set[int] = set()  # in hand, and in line behind another one of their key
+
+    def recall(
+        self,
+        number: int,
+        done: Iterable[AckRange],
+        held: Iterable[AckRange],
+        failed: Iterable[Failure] = (),
+        *,
+        sealed: int,
+        now: float,
+    ) -> None:
+        """A member is back: what it has done, has in hand, and has refused, that nobody else has.
+
+        Saying it again is harmless: what is settled stays so.
+        """
+        member = self.members[number]
+        for first, stop, attempt in done:
+            self._take_over(first, stop, attempt)
+            for a, b in self._free(first, min(stop, sealed), None, 0):
+                self._forget_range(a, b)
+                self._settle(a, b)
+                self.acked += b - a
+                self.recalled += b - a
+        failures = list(failed)
+        refused = [(failure.seq, failure.seq + 1, failure.attempt) for failure in failures]
+        for first, stop, attempt in [*held, *refused]:
+            self._take_over(first, stop, attempt)
+            for a, b in self._free(first, min(stop, sealed), member, attempt):
+                self._give(member, a, b, attempt, now)
+        for failure in failures:
+            self._refuse(member, failure, now)
+        self._advance()
+
+    def _refuse(self, member: GroupMember, failure: Failure, now: float) -> None:
+        raise NotImplementedError
+
+    def _give(self, member: GroupMember, first: int, stop: int, attempt: int, now: float) -> None:
+        """It has these, as it said."""
+        ahead = first >= self.cursor
+        for seq in self._troubled(first, stop):
+            self._forget(seq)
+        if attempt > 1:
+            for seq in range(first, stop):
+                self._trouble[seq] = Trouble(attempt, reason="restart")
+        self.recalled += stop - first
+        member.regain(range(first, stop), attempt, now=now)
+        if self._keyed and ahead:
+            self._unkeyed.update(range(first, stop))
+
+    def _take_over(self, first: int, stop: int, attempt: int) -> None:
+        """Who named an event under an earlier attempt has it no more."""
+        if attempt == 1 or not self.paused:
+            return
+        for member in self.members.values():
+            low = [seq for seq, n in member.again.items() if first <= seq < stop and n < attempt]
+            for seq in low:
+                del member.again[seq]
+                self._returned.add(seq, seq + 1)
+            for a, b in member.first_time.overlap(first, max(first, stop)):
+                member.first_time.remove(a, b)
+                self._returned.add(a, b)
+
+    def _free(self, first: int, stop: int, member: GroupMember | None, attempt: int) -> list[Range]:
+        """Events of a range that nobody has, taken out of wherever they wait.
+
+        With a `member`, only those that it may have in hand under that attempt.
+        """
+        first = max(first, self.floor)
+        if first >= stop:
+            return []
+        found = RangeSet(self._done.missing(max(first, self.cursor), max(stop, self.cursor)))
+        waiting = RangeSet(self._returned.overlap(first, stop))
+        for seqs in (self._retries, self._due, self._absent, self._keys.withdraw(first, stop)):
+            for seq in seqs:
+                if first <= seq < stop:
+                    waiting.add(seq, seq + 1)
+        refused = [] if member is None else self._over(first, stop, member, attempt)
+        for seq in refused:
+            found.remove(seq, seq + 1)
+            if seq in waiting:
+                waiting.remove(seq, seq + 1)
+                if seq in self._keys and seq not in self._retries and seq not in self._absent:
+                    self._keys.again(seq)  # it was withdrawn
+        for a, b in found:
+            self._done.add(a, b)
+        self._leave_lines(waiting)
+        for a, b in waiting:
+            found.add(a, b)
+        return list(found)
+
+    def _leave_lines(self, gone: RangeSet) -> None:
+        if not gone:
+            return
+        for a, b in gone:
+            self._returned.remove(a, b)
+        for seq in [seq for seq in self._retries if seq in gone]:
+            del self._retries[seq]
+        self._due = deque(seq for seq in self._due if seq not in gone)
+        self._absent = [seq for seq in self._absent if seq not in gone]
+
+    def _over(self, first: int, stop: int, member: GroupMember, attempt: int) -> list[int]:
+        """Events whose attempt is over: of a later one, nobody has claimed this."""
+        found = []
+        for seq in self._troubled(first, stop):
+            trouble = self._trouble[seq]
+            cut_off = trouble.last == member.number and trouble.reason not in FAILED
+            if trouble.attempt > attempt + cut_off:
+                found.append(seq)
+        return found
+
+    def _troubled(self, first: int, stop: int) -> list[int]:
+        if stop - first < len(self._trouble):
+            return [seq for seq in range(first, stop) if seq in self._trouble]
+        return [seq for seq in self._trouble if first <= seq < stop]
+
+    def _forget_range(self, first: int, stop: int) -> None:
+        for seq in self._troubled(first, stop):
+            self._forget(seq)
+
+    # --- keys ---
+
+    def _find_keys(self) -> bool:
+        """Put what members have in hand at the head of its key; `False` if a frame has to come."""
+        for seq in sorted(self._unkeyed):
+            if seq < self.floor or seq in self._settled:
+                self._unkeyed.discard(seq)
+                continue
+            found = self._parcels.frame(seq)
+            if found is None and self.shelf.stored(seq, seq + 1):
+                self.shelf.wanted.add(seq, seq + 1)
+                continue
+            self._unkeyed.discard(seq)
+            key = None if found is None else found[1].key_at(seq - found[0])
+            if key is not None:
+                self._hold_key(key, seq)
+        return not self._unkeyed
+
+    def _hold_key(self, key: str, seq: int) -> None:
+        if not self._keys.hold(key, seq):
+            self._early.add(seq)
+        if seq in self._due or seq in self._returned:  # given back meanwhile
+            self._leave_lines(RangeSet([(seq, seq + 1)]))
+            self._keys.again(seq)
+
+    def _is_out(self, seq: int) -> bool:
+        """Whether a head whose turn has come is with a member already."""
+        self._early.discard(seq)
+        if any(seq in m.first_time or seq in m.again for m in self.members.values()):
+            return True
+        self._retries.pop(seq, None)
+        return False
