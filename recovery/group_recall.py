@@ -99,7 +99,7 @@ class GroupRecall(GroupLedger):
         self.recalled += stop - first
         member.regain(range(first, stop), attempt, now=now)
         if self._keyed and ahead:
-            self._unkeyed.update(range(first, stop))
+            self._unkeyed.update(seq for seq in range(first, stop) if seq not in self._keys)
 
     def _take_over(self, first: int, stop: int, attempt: int) -> None:
         """Who named an event under an earlier attempt has it no more."""

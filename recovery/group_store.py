@@ -2,8 +2,9 @@
 
 A group is one small file with a check, replaced as a whole: everything before its floor is settled,
 and so are some ranges beyond it; events that were tried more than once stand there with their
-attempts, and so do its members, who know what was done since it was saved.  Its floor is kept as a cursor, too, which holds retention, and is a second chance: a
-group whose file is damaged goes on from there, and some work is done twice, none of it never.
+attempts, and so do its members, who know what was done since it was saved.  Its floor is kept as a
+cursor, too, which holds retention, and is a second chance: a group whose file is damaged goes on
+from there, and some work is done twice, none of it never.
 """
 
 from __future__ import annotations

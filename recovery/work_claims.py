@@ -96,7 +96,9 @@ class WorkClaims:
         for words in self._words:
             for first, stop, attempt in words.acks:
                 by_attempt.setdefault(attempt, RangeSet()).add(first, stop)
-        return sorted((*piece, attempt) for attempt, ranges in by_attempt.items() for piece in ranges)
+        return sorted(
+            (*piece, attempt) for attempt, ranges in by_attempt.items() for piece in ranges
+        )
 
     def failed(self) -> list[Any]:
         """What it has refused, likewise."""

@@ -55,6 +55,7 @@ class Worker:
     number: int
     ticket: int = 0
     joined: bool = False
+    late: bool = False  #: others have got its work
     said: int = 0
     unopened: list[Held] = field(default_factory=list)
     in_hand: list[Held] = field(default_factory=list)
@@ -190,6 +191,8 @@ class RecallWorld:
         if self.awaited and self.deaths:
             for number in self.awaited:
                 self._excuse(number)
+                if number in self.workers:
+                    self.workers[number].late = True
             self.names -= self.awaited
             self._all_back()
 
@@ -238,7 +241,7 @@ class RecallWorld:
             return
         worker = self.rng.choice(away)
         worker.ticket += 1
-        worker.joined = True
+        worker.joined, worker.late = True, False
         for (epoch, seq), attempt in worker.unopened:
             worker.claims[epoch].let_go([(seq, seq + 1, attempt)])
         worker.unopened.clear()
@@ -285,10 +288,12 @@ class RecallWorld:
             return
         held = worker.unopened.pop(0)
         place = held[0]
-        if place in self.given and place not in self.excused:
+        if place in self.given and place not in self.excused and not worker.late:
             raise AssertionError(f"{place} was given to {self.given[place]}, and is again")
         self.repeated += place in self.given
         self.excused.discard(place)
+        if worker.late:
+            self.excused.add(place)
         self._check_key(place)
         self.given[place] = worker.number
         worker.in_hand.append(held)
