@@ -292,7 +292,7 @@ class Join(_Message, frozen=True, tag="join"):
     order: Literal["none", "key"]
     name: Name = ""
     ticket: Id = 0  # work is to begin with this number; another one than before: begin anew
-    claims: Annotated[list[Claimed], msgspec.Meta(max_length=CLAIMS_MAX)] = []
+    claims: list[Claimed] = []
     number: U64 = 0  # of the last message that the claims make up for
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._config import check_group
 from meshmsg._control import (
+    CLAIMS_MAX,
     NACK_RANGES_MAX,
     Gone,
     Join,
@@ -231,6 +232,8 @@ class GroupSide:
         check_group("group", join.group)
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
+        if len(join.claims) > CLAIMS_MAX:
+            return f"it claims events {len(join.claims):,} times"
         policy = policy_of(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
+#: A member has at most its prefetch in hand; more if others have got its work meanwhile.
+HELD_TIMES = 4
+
 
 class GroupRoll:
     """The rolls of all durable groups of a peer."""
@@ -69,13 +72,17 @@ class GroupRoll:
         group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
         group.pause(member.sub)  # it gets more when it is connected
         line = group.shelf.line
-        for claim in claims:
-            if line.offset(claim.epoch) is None:
-                continue  # all of that epoch is settled
-            done = on_line(line, claim.epoch, claim.acks)
-            held = on_line(line, claim.epoch, claim.held)
-            failed = failures_on_line(line, claim.epoch, claim.nacks)
-            group.recall(member.sub, done, held, failed, sealed=sealed, now=now)
+        # Of other epochs all is settled.
+        claims = [claim for claim in claims if line.offset(claim.epoch) is not None]
+        group.recall(
+            member.sub,
+            [ack for c in claims for ack in on_line(line, c.epoch, c.acks)],
+            [one for c in claims for one in on_line(line, c.epoch, c.held)],
+            [nack for c in claims for nack in failures_on_line(line, c.epoch, c.nacks)],
+            most=HELD_TIMES * member.prefetch,
+            sealed=sealed,
+            now=now,
+        )
 
     def _resume(self, seat: Seat) -> None:
         if seat.group.paused and not seat.awaited:

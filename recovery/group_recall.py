@@ -12,7 +12,7 @@ is theirs; of two who name an event, the one with the later attempt has it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from meshmsg.recovery.group_ledger import GroupLedger
@@ -26,6 +26,9 @@ Range = tuple[int, int]
 AckRange = tuple[int, int, int]
 #: Attempts that ended so have failed: a member that comes back does not get the event back.
 FAILED = ("nack", "timeout")
+#: Events that a member can have in hand, and attempts that it can tell apart: it may lie.
+HELD_MAX = 1_000_000
+ATTEMPTS_MAX = 100
 
 
 class Failure(NamedTuple):
@@ -60,27 +63,29 @@ class GroupRecall(GroupLedger):
         held: Iterable[AckRange],
         failed: Iterable[Failure] = (),
         *,
+        most: int = HELD_MAX,
         sealed: int,
         now: float,
     ) -> None:
         """A member is back: what it has done, has in hand, and has refused, that nobody else has.
 
-        Saying it again is harmless: what is settled stays so.
+        Saying it again is harmless: what is settled stays so.  It can have `most` events in hand.
         """
         member = self.members[number]
-        for first, stop, attempt in done:
-            self._take_over(first, stop, attempt)
-            for a, b in self._free(first, min(stop, sealed), None, 0):
-                self._forget_range(a, b)
-                self._settle(a, b)
-                self.acked += b - a
-                self.recalled += b - a
+        finished = list(done)
+        self._take_over(finished)
+        wanted = RangeSet(
+            piece for first, stop, _ in finished for piece in self._open(first, stop, sealed)
+        )
+        for a, b in self._free(wanted):
+            for seq in self._troubled(a, b):
+                self._forget(seq)
+            self._settle(a, b)
+            self.acked += b - a
+            self.recalled += b - a
         failures = list(failed)
         refused = [(failure.seq, failure.seq + 1, failure.attempt) for failure in failures]
-        for first, stop, attempt in [*held, *refused]:
-            self._take_over(first, stop, attempt)
-            for a, b in self._free(first, min(stop, sealed), member, attempt):
-                self._give(member, a, b, attempt, now)
+        self._take_back(member, [*held, *refused], most, sealed, now)
         for failure in failures:
             self._refuse(member, failure, now)
         self._advance()
@@ -88,9 +93,34 @@ class GroupRecall(GroupLedger):
     def _refuse(self, member: GroupMember, failure: Failure, now: float) -> None:
         raise NotImplementedError
 
+    def _open(self, first: int, stop: int, sealed: int) -> list[Range]:
+        """What of a range is not settled; it comes from the network, and may be anything."""
+        first, stop = max(first, self.floor), min(stop, sealed)
+        return self._settled.missing(first, stop) if first < stop else []
+
+    def _take_back(
+        self, member: GroupMember, held: list[AckRange], most: int, sealed: int, now: float
+    ) -> None:
+        """What a member has in hand stays with it."""
+        self._take_over(held)
+        wanted = RangeSet()
+        attempts: dict[int, int] = {}
+        for first, stop, attempt in held:
+            for a, b in self._open(first, stop, sealed):
+                end = min(b, a + most)
+                wanted.add(a, end)
+                most -= end - a
+                if attempt > 1:  # of an event that it had more than once, the last counts
+                    attempts |= {n: max(attempts.get(n, 1), attempt) for n in range(a, end)}
+        free = self._free(wanted, member, attempts)
+        for seq, attempt in sorted(attempts.items()):
+            if seq in free:
+                free.remove(seq, seq + 1)
+                self._give(member, seq, seq + 1, attempt, now)
+        for a, b in free:
+            self._give(member, a, b, 1, now)
+
     def _give(self, member: GroupMember, first: int, stop: int, attempt: int, now: float) -> None:
-        """It has these, as it said."""
-        ahead = first >= self.cursor
         for seq in self._troubled(first, stop):
             self._forget(seq)
         if attempt > 1:
@@ -98,49 +128,62 @@ class GroupRecall(GroupLedger):
                 self._trouble[seq] = Trouble(attempt, reason="restart")
         self.recalled += stop - first
         member.regain(range(first, stop), attempt, now=now)
-        if self._keyed and ahead:
+        if self._keyed and stop > self.cursor:
             self._unkeyed.update(seq for seq in range(first, stop) if seq not in self._keys)
 
-    def _take_over(self, first: int, stop: int, attempt: int) -> None:
-        """Who named an event under an earlier attempt has it no more."""
-        if attempt == 1 or not self.paused:
-            return
-        for member in self.members.values():
-            low = [seq for seq, n in member.again.items() if first <= seq < stop and n < attempt]
-            for seq in low:
-                del member.again[seq]
-                self._returned.add(seq, seq + 1)
-            for a, b in member.first_time.overlap(first, max(first, stop)):
-                member.first_time.remove(a, b)
-                self._returned.add(a, b)
+    def _take_over(self, ranges: Iterable[AckRange]) -> None:
+        """Who has named an event under an earlier attempt has it no more."""
+        later: dict[int, RangeSet] = {}
+        if self.paused:
+            for first, stop, attempt in ranges:
+                if first < stop and attempt > 1 and len(later) < ATTEMPTS_MAX:
+                    later.setdefault(attempt, RangeSet()).add(first, stop)
+        for attempt, events in later.items():
+            for member in self.members.values():
+                again = member.again
+                for seq in [seq for seq, n in again.items() if n < attempt and seq in events]:
+                    del again[seq]
+                    self._returned.add(seq, seq + 1)
+                if not member.first_time:
+                    continue
+                for first, stop in events:
+                    for a, b in member.first_time.overlap(first, stop):
+                        member.first_time.remove(a, b)
+                        self._returned.add(a, b)
 
-    def _free(self, first: int, stop: int, member: GroupMember | None, attempt: int) -> list[Range]:
-        """Events of a range that nobody has, taken out of wherever they wait.
+    def _free(
+        self,
+        wanted: RangeSet,
+        member: GroupMember | None = None,
+        attempts: Mapping[int, int] | None = None,
+    ) -> RangeSet:
+        """Those of some events that nobody has, taken out of wherever they wait.
 
-        With a `member`, only those that it may have in hand under that attempt.
+        With a `member`, only those that it may have in hand under their attempt, else 1.
         """
-        first = max(first, self.floor)
-        if first >= stop:
-            return []
-        found = RangeSet(self._done.missing(max(first, self.cursor), max(stop, self.cursor)))
-        waiting = RangeSet(self._returned.overlap(first, stop))
-        for seqs in (self._retries, self._due, self._absent, self._keys.withdraw(first, stop)):
+        if not wanted:
+            return RangeSet()
+        ahead, waiting = RangeSet(), RangeSet()
+        for first, stop in wanted:
+            for a, b in self._done.missing(max(first, self.cursor), max(stop, self.cursor)):
+                ahead.add(a, b)
+            for a, b in self._returned.overlap(first, stop):
+                waiting.add(a, b)
+        withdrawn = self._keys.withdraw(wanted)
+        for seqs in (self._retries, self._due, self._absent, withdrawn):
             for seq in seqs:
-                if first <= seq < stop:
+                if seq in wanted:
                     waiting.add(seq, seq + 1)
-        refused = [] if member is None else self._over(first, stop, member, attempt)
-        for seq in refused:
-            found.remove(seq, seq + 1)
-            if seq in waiting:
-                waiting.remove(seq, seq + 1)
-                if seq in self._keys and seq not in self._retries and seq not in self._absent:
-                    self._keys.again(seq)  # it was withdrawn
-        for a, b in found:
-            self._done.add(a, b)
+        for seq in [] if member is None else self._over(wanted, member, attempts or {}):
+            ahead.remove(seq, seq + 1)
+            waiting.remove(seq, seq + 1)
+            if seq in withdrawn:
+                self._keys.again(seq)
         self._leave_lines(waiting)
-        for a, b in waiting:
-            found.add(a, b)
-        return list(found)
+        for a, b in ahead:
+            self._done.add(a, b)
+            waiting.add(a, b)
+        return waiting
 
     def _leave_lines(self, gone: RangeSet) -> None:
         if not gone:
@@ -152,13 +195,14 @@ class GroupRecall(GroupLedger):
         self._due = deque(seq for seq in self._due if seq not in gone)
         self._absent = [seq for seq in self._absent if seq not in gone]
 
-    def _over(self, first: int, stop: int, member: GroupMember, attempt: int) -> list[int]:
-        """Events whose attempt is over: of a later one, nobody has claimed this."""
+    def _over(
+        self, wanted: RangeSet, member: GroupMember, attempts: Mapping[int, int]
+    ) -> list[int]:
+        """Events of which a later attempt has begun, because this one had failed."""
         found = []
-        for seq in self._troubled(first, stop):
-            trouble = self._trouble[seq]
+        for seq, trouble in self._trouble.items():
             cut_off = trouble.last == member.number and trouble.reason not in FAILED
-            if trouble.attempt > attempt + cut_off:
+            if seq in wanted and trouble.attempt > attempts.get(seq, 1) + cut_off:
                 found.append(seq)
         return found
 
@@ -166,10 +210,6 @@ class GroupRecall(GroupLedger):
         if stop - first < len(self._trouble):
             return [seq for seq in range(first, stop) if seq in self._trouble]
         return [seq for seq in self._trouble if first <= seq < stop]
-
-    def _forget_range(self, first: int, stop: int) -> None:
-        for seq in self._troubled(first, stop):
-            self._forget(seq)
 
     # --- keys ---
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.rendezvous import Owners
 
 
@@ -87,14 +88,17 @@ class KeyOrder:
         if self._lines[key].head == seq:
             self._offer(key)
 
-    def withdraw(self, first: int, stop: int) -> list[int]:
-        """Heads that wait for credit, within a range: they are out from now on."""
-        found = []
+    def withdraw(self, events: RangeSet) -> set[int]:
+        """Heads that wait for credit, of these events: they are out from now on."""
+        found: set[int] = set()
         for waiting in (self._orphans, *(m.waiting for m in self._members.values())):
-            keys = [key for key in waiting if first <= self._lines[key].head < stop]
-            for key in keys:
-                waiting.remove(key)
-                found.append(self._lines[key].head)
+            heads = {key: self._lines[key].head for key in waiting}
+            gone = {key for key, head in heads.items() if head in events}
+            if gone:
+                found.update(heads[key] for key in gone)
+                stay = [key for key in waiting if key not in gone]
+                waiting.clear()
+                waiting.extend(stay)
         return found
 
     def take(self, member: GroupMember) -> int:
