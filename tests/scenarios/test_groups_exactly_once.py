@@ -17,6 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from meshmsg import Event, Peer, Stream, Subscription
 from tests import processes
 from tests.ports import free_port
@@ -81,6 +83,7 @@ class Group:
         self.by_key: defaultdict[str, list[Name]] = defaultdict(list)
         self.stop = threading.Event()
         self.problems: list[str] = []
+        self.aside: list[tuple[float, Event]] = []
 
     def note(self, name: Name, key: str | None) -> None:
         with self.lock:
@@ -114,12 +117,22 @@ class Group:
         for event in got:
             self.note_event(event)
         if self.way == "out of order":
-            rng.shuffle(got)
-            if rng.random() < 0.1:
-                time.sleep(0.01)  # with some in hand
+            got = self._put_some_aside(got, rng)
         if self.way != "auto":
             for event in got:
                 events.ack(event)
+
+    def _put_some_aside(self, got: list[Event], rng: Random) -> list[Event]:
+        """Some take as long as it takes to kill a publisher and to start another one."""
+        now = time.monotonic()
+        with self.lock:
+            ripe = [event for due, event in self.aside if due < now]
+            self.aside = [(due, event) for due, event in self.aside if due >= now]
+            slow = [event for event in got if rng.random() < 0.01]
+            self.aside += [(now + rng.random(), event) for event in slow]
+        rest = [event for event in got if event not in slow] + ripe
+        rng.shuffle(rest)
+        return rest
 
     def listen(self, child: subprocess.Popen[bytes]) -> None:
         """One member in a process of its own."""
@@ -205,3 +218,162 @@ def kill_under_groups(data_dir: Path, kills: int) -> None:
 
 def test_publisher_is_killed_and_no_member_gets_anything_twice(tmp_path: Path) -> None:
     kill_under_groups(tmp_path, KILLS)
+
+
+# Step by step ------------------------------------------------------------------------------------
+
+SHOP = """
+import sys
+from meshmsg import Peer, Stream, Tuning
+
+data_dir, address, first, stop, wait_s = sys.argv[1:]
+stream = Stream("a.**", durability="log", groups=["g"])
+tuning = Tuning(member_return_s=float(wait_s))
+with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuning) as peer:
+    for n in range(int(first), int(stop)):
+        peer.publish("a.b", n, key="k" if n % 2 else None)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        (group,) = peer.stats()["streams"]["a.**"]["groups"]
+        figures = [group["lag"], group["awaited"], group["stale_acks"], len(group["members"])]
+        print(*figures, flush=True)
+"""
+
+
+class Shop:
+    """A publisher that can be killed, and asked for its group's lag and who is awaited."""
+
+    def __init__(self, data_dir: Path, address: str, first: int, stop: int, wait_s: float) -> None:
+        arguments = [str(data_dir), address, str(first), str(stop), str(wait_s)]
+        self._child = processes.start(
+            [sys.executable, "-c", SHOP, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._child.stdout is not None
+        assert self._child.stdout.readline() == b"ready\n"
+
+    def ask(self) -> dict[str, int]:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(b"\n")
+        self._child.stdin.flush()
+        words = ("lag", "awaited", "stale", "members")
+        return dict(zip(words, map(int, self._child.stdout.readline().split()), strict=True))
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        self._child.stdout.close()
+
+    def __enter__(self) -> Shop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def take(events: Subscription, count: int) -> list[Event]:
+    found = []
+    for _ in range(count):
+        event = events.get(timeout=30)
+        assert event is not None
+        found.append(event)
+    return found
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_what_is_in_hand_stays_there_through_two_kills(tmp_path: Path, order: str) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", order=order, prefetch=4) as events,
+    ):
+        with Shop(tmp_path, address, 0, 10, 30):
+            first = take(events, 2)
+        with Shop(tmp_path, address, 10, 20, 30) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            first += take(events, 1)
+        events.ack(first[0])  # of a publisher that is not there
+        with Shop(tmp_path, address, 20, 30, 30) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            rest = []
+            for event in reversed(first[1:]):
+                events.ack(event)
+            while len(first) + len(rest) < 30:
+                rest += take(events, 1)
+                events.ack(rest[-1])
+            wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
+            assert shop.ask()["stale"] == 0
+            assert events.get(timeout=0.1) is None
+        assert sorted(event.data for event in first + rest) == list(range(30))
+        assert {event.attempt for event in first + rest} == {1}
+
+
+STUCK = """
+import sys
+from meshmsg import Peer
+
+with (
+    Peer("bert", connect=sys.argv[1]) as peer,
+    peer.subscribe("a.**", group="g", order="key", prefetch=4) as events,
+):
+    event = events.get()
+    print(event.data, flush=True)
+    sys.stdin.readline()
+    events.ack(event)
+    for event in events:
+        print(event.data, flush=True)
+        events.ack(event)
+"""
+
+
+@pytest.mark.parametrize("fate", ["comes back", "is dead"])
+def test_group_waits_for_whoever_may_have_something_in_hand(tmp_path: Path, fate: str) -> None:
+    """One member is slow to come back: nobody gets what it has, nor what is of the same key."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    bert = processes.start(
+        [sys.executable, "-c", STUCK, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert bert.stdin is not None
+    assert bert.stdout is not None
+    got: list[int] = []
+    try:
+        with Shop(tmp_path, address, 0, 10, 30):
+            taken = int(bert.stdout.readline())
+            bert.send_signal(signal.SIGSTOP)
+        with (
+            Peer("anna", connect=address) as anna,
+            anna.subscribe("a.**", group="g", order="key", prefetch=4) as events,
+            Shop(tmp_path, address, 10, 20, 30 if fate == "comes back" else 1.5) as shop,
+        ):
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            assert shop.ask()["awaited"] == 1
+            assert events.get(timeout=0.3) is None
+            if fate == "comes back":
+                bert.send_signal(signal.SIGCONT)
+                bert.stdin.write(b"\n")
+                bert.stdin.flush()
+                listener = threading.Thread(target=lambda: got.extend(map(int, bert.stdout)))  # type: ignore[arg-type]
+                listener.start()
+            else:
+                bert.kill()
+            done = []
+            while shop.ask()["lag"]:
+                done += events.get_many(1, timeout=0.05)
+                for event in done[-1:]:
+                    events.ack(event)
+            bert.kill()
+            if fate == "comes back":
+                listener.join()
+                got.append(taken)
+            assert shop.ask()["awaited"] == 0
+    finally:
+        bert.kill()
+        bert.wait()
+        bert.stdin.close()
+        bert.stdout.close()
+    assert sorted(got + [event.data for event in done]) == list(range(20))
