@@ -378,6 +378,7 @@ class GroupSide:
                 continue
             if message.number and place.kept:
                 place.heard[member.sub] = message.number
+                self.keeper.want(place)
             self._settle(place, member.sub, settlement, now)
         if message.closed:
             for stream, count in message.received.items():

@@ -178,7 +178,7 @@ class GroupRecall(GroupLedger):
             ahead.remove(seq, seq + 1)
             waiting.remove(seq, seq + 1)
             if seq in withdrawn:
-                self._keys.again(seq)
+                self._again(seq)
         self._leave_lines(waiting)
         for a, b in ahead:
             self._done.add(a, b)
@@ -213,6 +213,11 @@ class GroupRecall(GroupLedger):
 
     # --- keys ---
 
+    def _settle(self, first: int, stop: int) -> None:
+        if self._early:
+            self._early -= {seq for seq in self._early if first <= seq < stop}
+        super()._settle(first, stop)
+
     def _find_keys(self) -> bool:
         """Put what members have in hand at the head of its key; `False` if a frame has to come."""
         for seq in sorted(self._unkeyed):
@@ -234,7 +239,12 @@ class GroupRecall(GroupLedger):
             self._early.add(seq)
         if seq in self._due or seq in self._returned:  # given back meanwhile
             self._leave_lines(RangeSet([(seq, seq + 1)]))
-            self._keys.again(seq)
+            self._again(seq)
+
+    def _again(self, seq: int) -> None:
+        """An event with a key is in nobody's hand any more, and goes out when its turn comes."""
+        self._early.discard(seq)
+        self._keys.again(seq)
 
     def _is_out(self, seq: int) -> bool:
         """Whether a head whose turn has come is with a member already."""

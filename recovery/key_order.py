@@ -17,10 +17,11 @@ from meshmsg.recovery.rendezvous import Owners
 class _Line:
     """The events of a busy key."""
 
-    __slots__ = ("head", "queue")
+    __slots__ = ("head", "queue", "waits")
 
     def __init__(self, head: int) -> None:
         self.head = head
+        self.waits = False  #: for credit, or for a member at all
         self.queue: deque[int] = deque()
 
 
@@ -85,25 +86,34 @@ class KeyOrder:
     def again(self, seq: int) -> None:
         """A head that was out is to go out once more."""
         key = self._key_of[seq]
-        if self._lines[key].head == seq:
+        line = self._lines[key]
+        if line.head == seq and not line.waits:
             self._offer(key)
 
     def withdraw(self, events: RangeSet) -> set[int]:
         """Heads that wait for credit, of these events: they are out from now on."""
-        found: set[int] = set()
-        for waiting in (self._orphans, *(m.waiting for m in self._members.values())):
-            heads = {key: self._lines[key].head for key in waiting}
-            gone = {key for key, head in heads.items() if head in events}
-            if gone:
-                found.update(heads[key] for key in gone)
-                stay = [key for key in waiting if key not in gone]
-                waiting.clear()
-                waiting.extend(stay)
-        return found
+        waiting = [key for lane in self._lanes() for key in lane]
+        gone = {key for key in waiting if self._lines[key].head in events}
+        self._unlist(gone)
+        return {self._lines[key].head for key in gone}
+
+    def _lanes(self) -> list[deque[str]]:
+        return [self._orphans, *(member.waiting for member in self._members.values())]
+
+    def _unlist(self, gone: set[str]) -> None:
+        """These keys do not wait any more."""
+        for key in gone:
+            self._lines[key].waits = False
+        for lane in self._lanes() if gone else []:
+            stay = [key for key in lane if key not in gone]
+            lane.clear()
+            lane.extend(stay)
 
     def take(self, member: GroupMember) -> int:
         """The next head that waits for a member's credit: it is out now."""
-        return self._lines[member.waiting.popleft()].head
+        line = self._lines[member.waiting.popleft()]
+        line.waits = False
+        return line.head
 
     def settle(self, seq: int) -> None:
         """An event is done with: the next one of its key may go."""
@@ -111,6 +121,8 @@ class KeyOrder:
         if key is None:
             return
         line = self._lines[key]
+        if line.waits and line.head == seq:
+            self._unlist({key})  # somebody had it all the same
         if line.head != seq:
             line.queue.remove(seq)
             self.parked -= 1
@@ -122,6 +134,7 @@ class KeyOrder:
             del self._lines[key]
 
     def _offer(self, key: str) -> GroupMember | None:
+        self._lines[key].waits = True
         owner = self._owners.owner(key)
         if owner is None:
             self._orphans.append(key)

@@ -167,7 +167,7 @@ class WorkGroup(GroupRecall):
                 self.returned_count += b - a
                 for seq in range(a, b):
                     if seq in self._keys:
-                        self._keys.again(seq)
+                        self._again(seq)
                     elif attempt > 1:
                         self._due.append(seq)
                     else:
@@ -280,7 +280,7 @@ class WorkGroup(GroupRecall):
                 continue
             del self._retries[seq]
             if seq in self._keys:
-                self._keys.again(seq)
+                self._again(seq)
             else:
                 self._due.append(seq)
 
@@ -291,7 +291,7 @@ class WorkGroup(GroupRecall):
             if self._is_away(seq):
                 self._absent.append(seq)
             elif seq in self._keys:
-                self._keys.again(seq)
+                self._again(seq)
             else:
                 self._due.appendleft(seq)
         graves, self._graves = self._graves, {}
@@ -507,7 +507,8 @@ class WorkGroup(GroupRecall):
     def waiting(self) -> int:
         """Events that were looked at, and that no member holds."""
         retries = len(self._retries) + len(self._due) + len(self._absent) + len(self._graves)
-        return self._returned.count + retries + self._keys.parked + self._keys.waiting
+        in_line = self._keys.parked + self._keys.waiting - len(self._early)
+        return self._returned.count + retries + in_line
 
     def pending(self, next: int) -> int:
         """Events that are neither settled nor held by a member; `next` is the stream's."""

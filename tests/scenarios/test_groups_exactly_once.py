@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg._frame import encode_frame
+from meshmsg._subframe import Work, encode_work
 from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until
@@ -224,7 +226,7 @@ def test_publisher_is_killed_and_no_member_gets_anything_twice(tmp_path: Path) -
 
 SHOP = """
 import sys
-from meshmsg import Peer, Stream, Tuning
+from meshmsg import Peer, Stream, Tuning, _group_keeper
 
 data_dir, address, first, stop, wait_s = sys.argv[1:]
 stream = Stream("a.**", durability="log", groups=["g"])
@@ -234,6 +236,8 @@ with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuni
         peer.publish("a.b", n, key="k" if n % 2 else None)
     print("ready", flush=True)
     for line in sys.stdin:
+        if line.startswith("slow"):
+            _group_keeper.SAVE_S = 600.0  # from the next one on
         (group,) = peer.stats()["streams"]["a.**"]["groups"]
         figures = [group["lag"], group["awaited"], group["stale_acks"], len(group["members"])]
         print(*figures, flush=True)
@@ -243,7 +247,14 @@ with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuni
 class Shop:
     """A publisher that can be killed, and asked for its group's lag and who is awaited."""
 
-    def __init__(self, data_dir: Path, address: str, first: int, stop: int, wait_s: float) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        address: str,
+        first: int,
+        stop: int,
+        wait_s: float = 30.0,
+    ) -> None:
         arguments = [str(data_dir), address, str(first), str(stop), str(wait_s)]
         self._child = processes.start(
             [sys.executable, "-c", SHOP, *arguments],
@@ -253,10 +264,10 @@ class Shop:
         assert self._child.stdout is not None
         assert self._child.stdout.readline() == b"ready\n"
 
-    def ask(self) -> dict[str, int]:
+    def ask(self, line: bytes = b"") -> dict[str, int]:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        self._child.stdin.write(b"\n")
+        self._child.stdin.write(line + b"\n")
         self._child.stdin.flush()
         words = ("lag", "awaited", "stale", "members")
         return dict(zip(words, map(int, self._child.stdout.readline().split()), strict=True))
@@ -292,13 +303,13 @@ def test_what_is_in_hand_stays_there_through_two_kills(tmp_path: Path, order: st
         Peer("anna", connect=address) as anna,
         anna.subscribe("a.**", group="g", order=order, prefetch=4) as events,
     ):
-        with Shop(tmp_path, address, 0, 10, 30):
+        with Shop(tmp_path, address, 0, 10):
             first = take(events, 2)
-        with Shop(tmp_path, address, 10, 20, 30) as shop:
+        with Shop(tmp_path, address, 10, 20) as shop:
             wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
             first += take(events, 1)
         events.ack(first[0])  # of a publisher that is not there
-        with Shop(tmp_path, address, 20, 30, 30) as shop:
+        with Shop(tmp_path, address, 20, 30) as shop:
             wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
             rest = []
             for event in reversed(first[1:]):
@@ -311,6 +322,90 @@ def test_what_is_in_hand_stays_there_through_two_kills(tmp_path: Path, order: st
             assert events.get(timeout=0.1) is None
         assert sorted(event.data for event in first + rest) == list(range(30))
         assert {event.attempt for event in first + rest} == {1}
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_what_was_heard_and_not_saved_is_not_done_again(tmp_path: Path, order: str) -> None:
+    """The disk is slow: the publisher knows what is done, and is killed before it is on disk."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", order=order, prefetch=4) as events,
+    ):
+        done = []
+        for life in range(3):
+            with Shop(tmp_path, address, life * 10, life * 10 + 10) as shop:
+                wait_until(lambda shop=shop: shop.ask()["members"] == 1, timeout=30)  # type: ignore[misc]
+                shop.ask(b"slow")
+                while len(done) < life * 10 + 10:
+                    done += take(events, 1)
+                    events.ack(done[-1])
+                wait_until(lambda shop=shop: shop.ask()["lag"] == 0, timeout=30)  # type: ignore[misc]
+                assert events.get(timeout=0.1) is None
+        assert sorted(event.data for event in done) == list(range(30))
+
+
+def test_refusal_and_dead_letter_are_not_forgotten(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", max_attempts=2) as events,
+    ):
+        with Shop(tmp_path, address, 0, 1) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            shop.ask(b"slow")
+            for attempt in (1, 2):
+                (event,) = take(events, 1)
+                assert event.attempt == attempt
+                events.nack(event)
+            wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
+        with Shop(tmp_path, address, 1, 2) as shop:
+            (event,) = take(events, 1)
+            assert event.data == 1
+            events.ack(event)
+            wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
+            assert events.get(timeout=0.1) is None
+
+
+def test_work_of_a_membership_that_is_over_is_dropped(tmp_path: Path) -> None:
+    """It was on its way when the publisher was killed, and comes later than its next start."""
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g") as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        member: Any = events._intake
+        (old,) = member._tickets.values()
+        side = shop._open_node().publisher
+        with side._changed:
+            (remote,) = side.groups._members.values()
+            side.groups._suspend(remote, time.monotonic() - 1)
+        wait_until(lambda: list(member._tickets.values()) not in ([], [old]), timeout=30)
+        (source,) = member.sources() or member._sources()
+        wire_id, epoch = source.wire_id, source.epoch
+        work = Work(encode_frame(wire_id, epoch, 0, "a.b", [b"late"], 0), 0, 1, None, 1)
+        with member.lock:
+            member._on_message(encode_work(old, work))
+        assert member.counters["stray_work"] == 1
+        shop.publish("a.b", "now")
+        (event,) = take(events, 1)
+        assert event.data == "now"
+        events.ack(event)
+
+
+def test_member_forgets_what_is_on_the_publishers_disk(tmp_path: Path) -> None:
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g", prefetch=200) as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        shop.publish_many("a.b", list(range(100)))
+        for event in take(events, 100):
+            events.ack(event)
+        (source,) = events._intake._sources()  # type: ignore[union-attr]
+        wait_until(lambda: source.is_idle, timeout=30)
 
 
 STUCK = """
@@ -342,7 +437,7 @@ def test_group_waits_for_whoever_may_have_something_in_hand(tmp_path: Path, fate
     assert bert.stdout is not None
     got: list[int] = []
     try:
-        with Shop(tmp_path, address, 0, 10, 30):
+        with Shop(tmp_path, address, 0, 10):
             taken = int(bert.stdout.readline())
             bert.send_signal(signal.SIGSTOP)
         with (
