@@ -179,9 +179,9 @@ def test_second_of_a_key_that_is_refused_waits_for_its_turn() -> None:
 def test_what_is_given_back_before_its_key_was_read_keeps_its_order() -> None:
     bench = Restarted(order="key")
     bench.publish(keys=["k", "k"])
-    bench.back(A, held=[(0, 1, 1)])
-    bench.group.give_back(A, [(0, 1, 1)], now=bench.now)
-    assert bench.go_on() == {A: [(0, 1)]}
+    bench.back(A, held=[(0, 2, 1)])
+    bench.group.give_back(A, [(1, 2, 1)], now=bench.now)
+    assert bench.go_on() == {}
     bench.ack(A, 0)
     assert bench.deal() == {A: [(1, 1)]}
 
