@@ -540,7 +540,9 @@ class GroupSide:
                 self._retire(seat, now)
                 continue
             since, keep_s = seat.empty_since, seat.keep_s
-            if since is None or seat.declared or keep_s is None or now - since <= keep_s:
+            if seat.declared or seat.awaited:
+                continue
+            if since is None or keep_s is None or now - since <= keep_s:
                 continue
             if not self._present(seat):  # nor on its way: it would be left with a group of the past
                 self._retire(seat, now)

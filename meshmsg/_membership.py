@@ -171,7 +171,10 @@ class Membership(Settler):
                     known.say(self._number, said.acks, said.nacks)
                 name, epoch = source.info.name, source.epoch
                 done, held = known.done(), known.held()
-                self.counters["claims_dropped"] += max(0, len(done) + len(held) - left)
+                dropped = known.forgotten + max(0, len(done) + len(held) - left)
+                if dropped:
+                    self.counters["claims_dropped"] += dropped
+                    known.forgotten = 0
                 done, held = done[:left], held[: max(0, left - len(done))]
                 left -= len(done) + len(held)
                 if nacks := known.failed():
