@@ -225,7 +225,7 @@ class Member(Membership):
 
     def _on_message(self, data: bytes) -> None:
         ticket = int.from_bytes(data[:8], "little")
-        if ticket != self.sub and ticket not in self._tickets.values():
+        if ticket not in self._valid:
             self.counters["stray_work"] += 1  # of a membership that is over
             return
         try:

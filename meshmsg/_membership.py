@@ -78,6 +78,7 @@ class Membership(Settler):
         self._links: dict[int, Any] = {}
         self._asked: dict[int, Any] = {}  # links whose publishers are to take us
         self._tickets: dict[int, int] = {}  # by link: what its work begins with
+        self._valid = {sub}  # all of them; publishers of earlier releases know none
         self._joins = 0
         self._number = 0  # of the last message that may have to be said again
         self._ready: deque[WorkBatch | Loss] = deque()
@@ -128,6 +129,7 @@ class Membership(Settler):
             self._inlet.disconnect(address)
         self._joins += 1
         self._tickets[id(link)] = (self.sub + self._joins) % LIVE_END
+        self._valid = {self.sub, *self._tickets.values()}
         for source in self._sources():
             if source.info.name in streams:
                 self._interrupt(source)
@@ -145,7 +147,7 @@ class Membership(Settler):
         else:
             # Of a new epoch all is for the group; the old one goes on where the group is.
             start = Start(info.name, "resume", LIVE_END, source.epoch)
-        source.link = link
+        source.link, source.info = link, info
         self._by_wire[source.wire_id] = source  # work may come before the answer does
         return start
 
@@ -254,6 +256,7 @@ class Membership(Settler):
             self.counters["parted"] += 1
         self._asked.pop(id(link), None)
         self._tickets.pop(id(link), None)
+        self._valid = {self.sub, *self._tickets.values()}
         for source in self._sources():
             if source.link is link:
                 self._interrupt(source)
