@@ -394,6 +394,37 @@ def test_work_of_a_membership_that_is_over_is_dropped(tmp_path: Path) -> None:
         events.ack(event)
 
 
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_broken_connection_brings_nothing_again(tmp_path: Path, order: str) -> None:
+    """The publisher lives, and counts the member as lost: nobody else has got its work."""
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g", order=order, prefetch=8) as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        for n in range(20):
+            shop.publish("a.b", n, key="k" if n % 2 else None)
+        first = take(events, 3)
+        events.ack(first[0])
+        side = shop._open_node().publisher
+        with side._changed:
+            (remote,) = side.groups._members.values()
+            side.groups._suspend(remote, time.monotonic() - 1)
+        wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
+        for event in first[1:]:
+            events.ack(event)
+        rest = []
+        while len(rest) < 17:
+            rest += take(events, 1)
+            events.ack(rest[-1])
+        shop.flush(timeout=30)
+        assert events.get(timeout=0.1) is None
+        assert sorted(event.data for event in first + rest) == list(range(20))
+        (group,) = shop.stats()["streams"]["a.**"]["groups"]
+        assert (group["lag"], group["stale_acks"]) == (0, 0)
+
+
 def test_member_forgets_what_is_on_the_publishers_disk(tmp_path: Path) -> None:
     with (
         Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
