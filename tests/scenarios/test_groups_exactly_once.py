@@ -26,7 +26,7 @@ from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until
 
-KILLS = 8
+KILLS = 20
 #: Name, order, how members acknowledge.
 GROUPS = [
     ("single", "key", "one by one"),
