@@ -207,6 +207,8 @@ class Tuning:
     """A peer that gave no sign for this long is gone."""
     member_timeout_s: float = 3.0
     """A silent member of a work group is gone after this time, but not before two pings."""
+    member_return_s: float = 5.0
+    """After a restart a group of a durable stream waits this long for its members to come back."""
     heartbeat_min_s: float = 0.05
     """The first heartbeat after data; each following one comes twice as late."""
     heartbeat_max_s: float = 1.0

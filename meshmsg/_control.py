@@ -28,6 +28,9 @@ CONTROL_BYTES_MAX = 8 * 1024 * 1024
 NACK_RANGES_MAX = 256
 #: Ranges in one acknowledgement.
 ACK_RANGES_MAX = 65_536
+#: Streams and epochs that a member claims events of, and pieces of them all together.
+CLAIMS_MAX = 4096
+CLAIM_RANGES_MAX = 262_144
 #: Events that a member may ask for ahead of its acknowledgements.
 PREFETCH_MAX = 1_000_000
 ATTEMPTS_MAX = 1_000_000
@@ -253,6 +256,29 @@ class Tail(msgspec.Struct, frozen=True):
     next: U64
 
 
+AckRange = tuple[U64, U64, Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]]
+AckRanges = Annotated[list[AckRange], msgspec.Meta(max_length=ACK_RANGES_MAX)]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One event that a member could not handle."""
+
+    seq: U64
+    attempt: U64
+    delay_s: Duration = 0.0
+    error: Text = ""
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """Events of a durable stream and epoch that a member had before it joined."""
+
+    stream: Name
+    epoch: U64
+    acks: AckRanges = []  # done, and nobody has said that it is kept
+    nacks: Annotated[list[Refusal], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    held: AckRanges = []  # in hand
+
+
 class Join(_Message, frozen=True, tag="join"):
     """Take me as a member of a work group on these streams; saying it again is harmless."""
 
@@ -265,6 +291,9 @@ class Join(_Message, frozen=True, tag="join"):
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
     order: Literal["none", "key"]
     name: Name = ""
+    ticket: Id = 0  # work is to begin with this number; another one than before: begin anew
+    claims: list[Claimed] = []
+    number: U64 = 0  # of the last message that the claims make up for
 
 
 class Joined(_Message, frozen=True, tag="joined"):
@@ -283,26 +312,14 @@ class Unjoined(_Message, frozen=True, tag="unjoined"):
     refused: bool = False
 
 
-AckRange = tuple[U64, U64, Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]]
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """One event that a member could not handle."""
-
-    seq: U64
-    attempt: U64
-    delay_s: Duration = 0.0
-    error: Text = ""
-
-
 class Settlement(msgspec.Struct, frozen=True):
     """What a member says of the events of one stream and epoch."""
 
     stream: Name
     epoch: U64
-    acks: Annotated[list[AckRange], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    acks: AckRanges = []
     nacks: Annotated[list[Refusal], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
-    returned: Annotated[list[AckRange], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    returned: AckRanges = []
 
 
 class Settle(_Message, frozen=True, tag="settle"):
@@ -312,6 +329,15 @@ class Settle(_Message, frozen=True, tag="settle"):
     settlements: list[Settlement]
     closed: bool = False
     received: dict[Name, U64] = {}
+    number: U64 = 0  # rises; comes back in `kept`
+
+
+class Kept(_Message, frozen=True, tag="kept"):
+    """What you said of this durable stream, up to the message of that number, is on disk."""
+
+    sub: Id
+    stream: Name
+    number: U64
 
 
 class Ping(_Message, frozen=True, tag="ping"):
@@ -458,6 +484,7 @@ Message = (
     | Joined
     | Unjoined
     | Settle
+    | Kept
     | Ping
     | Pong
     | Unknown

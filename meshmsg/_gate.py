@@ -381,7 +381,7 @@ class Gate:
             if isinstance(message, c.Subscribed):
                 lent = lent and message.recorded  # how a stream is sent, its publisher says
             good = good and (lent or message.stream in link.streams)
-        elif isinstance(message, c.Rekey):
+        elif isinstance(message, c.Rekey | c.Kept):
             good = good and message.stream in link.streams
         elif isinstance(message, c.Joined):
             good = good and all(tail.stream in link.streams for tail in message.streams)

@@ -10,6 +10,8 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meshmsg._errors import LogError
@@ -35,10 +37,34 @@ RETRY_S = 1.0
 LOOK_S = 2.0
 
 
+@dataclass(slots=True)
+class Saved:
+    """A group as it was when it was saved: or was to be, if that is not `good`."""
+
+    seat: Seat
+    number: int
+    record: GroupRecord
+    names: frozenset[int]
+    heard: dict[int, int]
+    good: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that is settled is on disk."""
+        return self.record.whole
+
+
 class GroupKeeper:
     """Saves the groups of one peer's durable streams."""
 
-    def __init__(self, name: str, lock: threading.RLock, counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        lock: threading.RLock,
+        counters: Counter[str],
+        on_saved: Callable[[Saved], None],
+    ) -> None:
+        self._on_saved = on_saved
         self._lock = lock  # the publishing side's
         self._counters = counters
         self._disk = threading.Lock()  # one at a time writes
@@ -147,25 +173,32 @@ class GroupKeeper:
         """Save what has changed; returns whether all of it was."""
         with self._lock:
             dirty, self._dirty = self._dirty, {}
-            records = []
+            saves = []
             for seat in dirty.values():
                 seat.save_number += 1
-                records.append((seat, seat.save_number, record_of(seat.group)))
+                names, heard = frozenset(seat.names), seat.heard
+                record = record_of(seat.group, names)
+                saves.append(Saved(seat, seat.save_number, record, names, heard))
+                seat.heard = {}
+        problem = None
         try:
             with self._disk:
-                for seat, number, record in records:
+                for save in saves:
                     # Given up meanwhile, or saved as it was later by somebody else.
-                    if seat.kept and number > seat.saved_number:
-                        seat.saved_number = number
-                        self._save_one(seat, record)
+                    if save.seat.kept and save.number > save.seat.saved_number:
+                        save.seat.saved_number = save.number
+                        save.good = self._save_one(save.seat, save.record)
         except LogError as error:
+            problem = error
             self._fail(error)
-            with self._lock:
+        with self._lock:
+            for save in saves:
+                self._on_saved(save)
+            if problem is not None:
                 self._dirty.update({id(seat): seat for seat in dirty.values() if seat.kept})
                 self._call()  # which there was no need of, if this was the first save of all
-            return False
-        self._failing = False
-        return True
+        self._failing = problem is not None
+        return problem is None
 
     def _look(self) -> None:
         """The file is the truth: a group without one has been dropped."""
@@ -173,11 +206,12 @@ class GroupKeeper:
             if seat.kept and not self._store(seat.outlet).has(seat.group.name):
                 seat.dropped = True  # whoever has the lock sees to it
 
-    def _save_one(self, seat: Seat, record: GroupRecord) -> None:
+    def _save_one(self, seat: Seat, record: GroupRecord) -> bool:
+        """`False` if somebody has dropped the group."""
         store = self._store(seat.outlet)
         if seat.dropped or (id(seat) in self._saved and not store.has(record.name)):
             seat.dropped = True
-            return
+            return False
         now = time.monotonic()
         held_at = self._held_at.get(id(seat))
         if held_at is None:  # from the first moment on
@@ -193,6 +227,7 @@ class GroupKeeper:
             # After the file: should we be killed in between, what that still has to do is held.
             store.hold(record.name, record.floor, time.time_ns())
             self._held_at[id(seat)] = now
+        return True
 
     def _fail(self, error: LogError) -> None:
         self._counters["group_save_failures"] += 1

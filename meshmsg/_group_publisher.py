@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._config import check_group
 from meshmsg._control import (
+    CLAIMS_MAX,
     NACK_RANGES_MAX,
     Gone,
     Join,
@@ -29,7 +30,8 @@ from meshmsg._dead_letters import DeadLetters
 from meshmsg._errors import BindError, MeshError
 from meshmsg._group_books import Seat, group_stats, live_row, row_of
 from meshmsg._group_disk import GroupDisk
-from meshmsg._group_keeper import GroupKeeper
+from meshmsg._group_keeper import GroupKeeper, Saved
+from meshmsg._group_roll import GroupRoll
 from meshmsg._group_words import on_line, policy_of, takes_all_of
 from meshmsg._remote_member import RemoteMember
 from meshmsg._subframe import encode_work
@@ -78,7 +80,10 @@ class GroupSide:
         self._members: dict[int, RemoteMember] = {}
         self._by_monitor: dict[int, RemoteMember] = {}
         self._dead = DeadLetters(side)
-        self.keeper = GroupKeeper(f"meshmsg-{side._config.name}", side._lock, side.counters)
+        self.keeper = GroupKeeper(
+            f"meshmsg-{side._config.name}", side._lock, side.counters, self._on_saved
+        )
+        self._roll = GroupRoll(side, self._members, self.keeper, self._take_in)
         self._disk = GroupDisk(side, self._dispatch)
         self._finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)
         self._resolved: list[tuple[bytes, str, Join, Places]] = []
@@ -114,6 +119,7 @@ class GroupSide:
             seat = self._new_seat(outlet, record.name, line.start, policy, line, declared=known)
             resume(seat.group, record)
             seat.proven = True
+            self._roll.wait_for(seat, record.members)
             self.keeper.save_now(seat)
         for name in declared:
             if self._seat(outlet, name) is None:
@@ -192,18 +198,27 @@ class GroupSide:
             self._disk.find_places(join, far, resolved)
             return
         member = self._members.get(join.sub)
-        if member is not None and member.link != link:
-            # Its control connection broke, and acknowledgements with it: nobody knows which.
-            self._drop(member, "came back", now, tell=False)
-            member = None
+        before: RemoteMember | None = None
+        anew = member is None or member.link != link or member.ticket != join.ticket
+        if member is not None and anew:
+            # Its control connection broke, and acknowledgements with it: it says which it knows.
+            for seat in member.seats.values():
+                if seat.kept:
+                    seat.group.detach(join.sub, now=now)
+            self._drop(member, "came back", now, tell=False, again=True)
+            before, member = member, None
         if member is None:
             member = None if self._is_crowded(link) else self._new_member(join, link, peer, now)
             if member is None:
+                for seat in [] if before is None else before.seats.values():
+                    self._roll.strike(seat, join.sub)
                 self._put_off(link, join.sub, now)
                 return
         member.link, member.prefetch = link, join.prefetch
         member.ack_timeout_s = join.ack_timeout_s
         self._take_seats(member, join, places or {})
+        if anew:
+            self._roll.recall(member, join, now)
         tails = [
             Tail(name, seat.outlet.epoch, max(0, seat.group.floor), seat.outlet.sender.sealed)
             for name, seat in member.seats.items()
@@ -217,6 +232,8 @@ class GroupSide:
         check_group("group", join.group)
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
+        if len(join.claims) > CLAIMS_MAX:
+            return f"it claims events {len(join.claims):,} times"
         policy = policy_of(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)
@@ -298,14 +315,18 @@ class GroupSide:
     def _enter(self, member: RemoteMember, now: float) -> None:
         """Its connection is there: give it work."""
         for seat in member.seats.values():
-            seat.empty_since = None
-            seat.proven = True
-            seat.outlet.sender.flow.take_back(seat.claim, now=now)
-            seat.group.join(
-                member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now
-            )
-            self._dispatch(seat, now)
+            self._roll.admit(seat, member, now)
+
+    def _take_in(self, seat: Seat, member: RemoteMember, now: float) -> None:
+        seat.empty_since = None
+        seat.proven = True
+        seat.outlet.sender.flow.take_back(seat.claim, now=now)
+        seat.group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
+        self._dispatch(seat, now)
         self._side._changed.notify_all()
+
+    def _on_saved(self, saved: Saved) -> None:
+        self._roll.on_saved(saved)
 
     def watches(self, monitor: Any) -> bool:
         """Whether this is a member's monitor; without the lock, on the I/O thread."""
@@ -355,6 +376,9 @@ class GroupSide:
             if place is None or place.group.shelf.line.offset(settlement.epoch) is None:
                 self._side.counters["strange_settlements"] += 1
                 continue
+            if message.number and place.kept:
+                place.heard[member.sub] = message.number
+                self.keeper.want(place)
             self._settle(place, member.sub, settlement, now)
         if message.closed:
             for stream, count in message.received.items():
@@ -377,8 +401,16 @@ class GroupSide:
             self._side.counters["stale_acks"] += group.stale - stale
         self._dispatch(seat, now)
 
-    def _drop(self, member: RemoteMember, reason: str, now: float, *, tell: bool = True) -> None:
-        """A member is gone: its work goes to the others."""
+    def _drop(
+        self,
+        member: RemoteMember,
+        reason: str,
+        now: float,
+        *,
+        tell: bool = True,
+        again: bool = False,
+    ) -> None:
+        """A member is gone: its work goes to the others; `again`: it is about to speak of it."""
         if self._members.pop(member.sub, None) is None:
             return
         self._by_monitor.pop(id(member.work.monitor), None)
@@ -390,6 +422,10 @@ class GroupSide:
             self._side._post(member.link, Unjoined(member.sub, reason))
         for seat in member.seats.values():
             seat.group.leave(member.sub, reason, now=now)
+            if again and seat.kept:
+                seat.entering.discard(member.sub)
+                continue
+            self._roll.strike(seat, member.sub)
             if not seat.group.members and seat.empty_since is None:
                 seat.empty_since = now
                 if seat.kept:
@@ -427,7 +463,9 @@ class GroupSide:
         group.loss_reason = "evicted" if seat.claim.evicted else "overflow"
         for number, work in group.dispatch(outlet.sender.sealed, now=now):
             member = self._members[number]
-            if member.lost_at is None and not member.work.send(encode_work(number, work)):
+            if member.lost_at is None and not member.work.send(
+                encode_work(member.ticket or number, work)
+            ):
                 self._suspend(member, now)  # and what it was to get comes again, to others
                 self._side._wake()
         if group.dead_letters:
@@ -492,6 +530,8 @@ class GroupSide:
         due = min([now + TICK_S, *(at + LAST_WORDS_S for at in lost)])
         for seat in list(self._seats):
             group = seat.group
+            if (back_by := self._roll.on_tick(seat, now)) is not None:
+                due = min(due, back_by)
             if group.deadline() <= now:
                 group.on_deadline(now=now)
             self._dispatch(seat, now)
@@ -500,7 +540,9 @@ class GroupSide:
                 self._retire(seat, now)
                 continue
             since, keep_s = seat.empty_since, seat.keep_s
-            if since is None or seat.declared or keep_s is None or now - since <= keep_s:
+            if seat.declared or seat.awaited:
+                continue
+            if since is None or keep_s is None or now - since <= keep_s:
                 continue
             if not self._present(seat):  # nor on its way: it would be left with a group of the past
                 self._retire(seat, now)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from meshmsg._control import Join
+from meshmsg._control import Join, Refusal
 from meshmsg.recovery.group_policy import GroupPolicy
+from meshmsg.recovery.group_recall import Failure
 from meshmsg.recovery.work_line import Line
 
 if TYPE_CHECKING:
@@ -25,6 +26,16 @@ def on_line(line: Line, epoch: int, ranges: Iterable[AckRange]) -> Iterable[AckR
     if epoch == line.epoch:
         return ranges
     return [(*line.clip(epoch, first, max(first, stop)), n) for first, stop, n in ranges]
+
+
+def failures_on_line(line: Line, epoch: int, nacks: Iterable[Refusal]) -> list[Failure]:
+    """Refusals of an epoch, as a group counts them."""
+    places = [(line.clip(epoch, nack.seq, nack.seq + 1), nack) for nack in nacks]
+    return [
+        Failure(first, nack.attempt, nack.delay_s, nack.error)
+        for (first, stop), nack in places
+        if first < stop
+    ]
 
 
 def takes_all_of(policy: GroupPolicy, outlet: Outlet) -> bool:

@@ -18,7 +18,7 @@ from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._link import Link, data_address, reachable
 from meshmsg._member import Member
-from meshmsg._member_words import Parted
+from meshmsg._member_words import Asked, Parted
 from meshmsg._source import Attach, Complete, Detach, Lend
 from meshmsg._topics import Pattern
 from meshmsg.transports.control import ControlClient
@@ -213,7 +213,7 @@ class Links:
             link.state = "left"
             self._node.finder.on_bye(message.instance)
             self._node.on_link_message(link, self._node.gate.told(link, message), None)
-        elif isinstance(message, c.Joined | c.Unjoined):
+        elif isinstance(message, c.Joined | c.Unjoined | c.Kept):
             self._node.on_group_message(link, message)
         elif isinstance(message, FOR_SUBSCRIPTIONS):
             self._node.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
@@ -270,7 +270,13 @@ class Links:
             self._offer(link, intake, [n for n in link.streams if n not in known], born=again)
             self._lend(link, intake, [n for n in link.recorded if n not in known], born=again)
         for member in list(self._node.members.values()):
-            self._offer_member(link, member, [n for n in link.streams if n not in known], again)
+            self._offer_member(
+                link,
+                member,
+                [n for n in link.streams if n not in known],
+                born=again,
+                anew=not again,
+            )
         if not again:
             self._tell_complete()
 
@@ -382,18 +388,27 @@ class Links:
     def offer_member(self, member: Member) -> None:
         """A new member: join wherever its topics can occur."""
         for link in self.up():
-            self._offer_member(link, member, list(link.streams), False)
+            self._offer_member(link, member, list(link.streams))
 
     def rejoin(self, link: Link, member: Member) -> None:
         """A publisher counts a member as lost: ask it to take it again."""
         if link.state == "up":
-            self._offer_member(link, member, list(link.streams), False)
+            self._offer_member(link, member, list(link.streams))
 
-    def _offer_member(self, link: Link, member: Member, names: list[str], born: bool) -> None:
+    def _offer_member(
+        self,
+        link: Link,
+        member: Member,
+        names: list[str],
+        *,
+        born: bool = False,
+        anew: bool = False,
+    ) -> None:
         infos = [link.streams[name] for name in names if _wants(member, link.streams[name])]
         if infos:
             name = self._node.names.get(member.sub, "")
-            self._node.post(link, member.join_for(link, infos, name, born=born))
+            member.notify(Asked(link, infos, name, born, anew))
+            member.tend(time.monotonic())
 
     # --- time ---
 

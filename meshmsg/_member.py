@@ -3,7 +3,7 @@
 Driven like an `Intake`: by the consumer's own thread or event loop while it waits, by the I/O
 thread now and then.  Acknowledgements gather while there is work at hand.  They leave in one
 control message when the work runs out, when a good part of the credit is used up, or after
-`SETTLE_S`, whichever is first.
+`SETTLE_S`, whichever is first.  Who takes the member, and what it had before, is `_membership`.
 """
 
 from __future__ import annotations
@@ -11,31 +11,28 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from operator import length_hint
 from typing import Any
 
 from meshmsg._batch import Batch
-from meshmsg._codecs import Codec, UnknownCodec, codec_for
+from meshmsg._codecs import Codec
 from meshmsg._control import (
-    Join,
     Joined,
     Refusal,
     Settle,
     Settlement,
-    Start,
-    StreamInfo,
     Unjoined,
-    stream_wire_id,
 )
-from meshmsg._errors import ConfigError, PeerRefused, ProtocolError
-from meshmsg._event import Event, Loss
+from meshmsg._errors import PeerRefused, ProtocolError
+from meshmsg._event import Loss
 from meshmsg._frame import Frame
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
-from meshmsg._member_words import Attached, MemberOptions, Notice, Parted
+from meshmsg._member_words import Asked, Attached, MemberOptions, Notice, Parted
+from meshmsg._membership import Membership
 from meshmsg._source import StartAt
-from meshmsg._subframe import Work, decode_work
+from meshmsg._subframe import decode_work
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
@@ -49,12 +46,10 @@ SETTLE_S = 0.005
 #: This part of the credit used up sends them too.
 SETTLE_SHARE = 4
 READ_MESSAGES_MAX = 64
-#: A number that is behind every event: `resume` there means to start live.
-LIVE_END = 1 << 62
 ERROR_CHARS_MAX = 2000
 
 
-class Member:
+class Member(Membership):
     """All work of one group subscription."""
 
     def __init__(
@@ -70,79 +65,20 @@ class Member:
         type: Any,
         start: StartAt,
     ) -> None:
-        self.sub = sub
-        self.filter = topics
-        self.options = options
+        super().__init__(sub, topics, options, inlet, mesh, post, codec, type, start)
         self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()
-        self.counters: Counter[str] = Counter()
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
         self.closed = False
         self.refusal: PeerRefused | None = None
-        self.current: WorkBatch | None = None
-        self.iterator: Iterator[Event] = iter(())
-        self.start = start
-        self._inlet = inlet
         self._inlet_closed = False
-        self._mesh = mesh
-        self._post = post
         self._wake_io = wake_io
-        self._codec = codec
-        self._type = type
-        self._offered: dict[str, WorkSource] = {}
-        self._by_wire: dict[int, WorkSource] = {}
-        self._older: dict[tuple[int, int], WorkSource] = {}  # by epoch, too: work that is resumed
-        self._addresses: dict[int, str] = {}  # by link
-        self._links: dict[int, Any] = {}
-        self._ready: deque[WorkBatch | Loss] = deque()
-        self._settle_lock = threading.Lock()
         self._unsaid = False
         self._unsaid_since = NEVER
         self.unsaid_max = max(1, options.prefetch // SETTLE_SHARE)
-        self._auto = options.auto_ack
 
     # --- for the I/O thread ---
-
-    def join_for(self, link: Any, infos: Iterable[StreamInfo], name: str, *, born: bool) -> Join:
-        """What to ask of a publisher."""
-        starts = []
-        for info in infos:
-            source = self._offered.get(info.name)
-            if source is None:
-                codec = self._codec_for(info)
-                source = WorkSource(info, stream_wire_id(self._mesh, info.name), link, codec)
-                self._offered[info.name] = source
-                start = Start(info.name, "origin") if born else self.start.for_stream(info.name)
-                source.start = start
-            elif source.start is not None:
-                start = source.start  # it may be on its way: to look into a log takes a while
-            else:
-                # Of a new epoch all is for the group; the old one goes on where the group is.
-                start = Start(info.name, "resume", LIVE_END, source.epoch)
-            source.link = link
-            self._by_wire[source.wire_id] = source  # work may come before the answer does
-            starts.append(start)
-        options = self.options
-        return Join(
-            self.sub,
-            options.group,
-            [pattern.text for pattern in self.filter.patterns],
-            starts,
-            options.prefetch,
-            options.ack_timeout_s,
-            options.max_attempts,
-            "key" if options.order == "key" else "none",
-            name,
-        )
-
-    def _codec_for(self, info: StreamInfo) -> Codec:
-        if self._codec is not None:
-            return self._codec
-        try:
-            return codec_for(info.codec, type=self._type)
-        except ConfigError:
-            return UnknownCodec(info.codec)
 
     def on_joined(self, link: Any, message: Joined, address: str) -> None:
         """A publisher has taken us."""
@@ -280,10 +216,7 @@ class Member:
         places = whole[len(whole) - left :]
         if self._auto:
             self._ack_places(batch, whole[: len(whole) - left])
-        attempts = [batch.attempt_at(i) for i in places]
-        work = Work(batch.frame.data, places[0], places[-1] + 1, places, 0, attempts)
-        rest = WorkBatch(batch.frame, work, batch.source, self)
-        self.current = rest
+        self.current = rest = self._part_of(batch, places)
         return rest
 
     def loss_is_next(self) -> bool:
@@ -291,8 +224,12 @@ class Member:
         return bool(self._ready) and isinstance(self._ready[0], Loss)
 
     def _on_message(self, data: bytes) -> None:
+        ticket = int.from_bytes(data[:8], "little")
+        if ticket not in self._valid:
+            self.counters["stray_work"] += 1  # of a membership that is over
+            return
         try:
-            frame, work = decode_work(self.sub, data)
+            frame, work = decode_work(ticket, data)
         except ProtocolError as error:
             log.debug("a bad work message was dropped: %s", error)
             self.counters["bad_messages"] += 1
@@ -308,6 +245,9 @@ class Member:
             self.counters["foreign_frames"] += 1
             return
         batch = WorkBatch(frame, work, source, self)
+        if source.claims is not None:
+            with self._settle_lock:
+                source.claims.take(batch.ranges())
         source.books.received += len(batch)
         self._ready.append(batch)
 
@@ -320,13 +260,12 @@ class Member:
         right = self._addresses.get(id(source.link)) == came_from
         return right and all(only.matches(topic) for topic in frame.topics)
 
-    def _sources(self) -> list[WorkSource]:
-        return [*self._by_wire.values(), *self._older.values()]
-
     def _read_inbox(self) -> None:
         while self.inbox:
             notice = self.inbox.popleft()
-            if isinstance(notice, Attached):
+            if isinstance(notice, Asked):
+                self._ask(notice)
+            elif isinstance(notice, Attached):
                 self._attach(notice)
             elif isinstance(notice, Parted):
                 self._part(notice.link)
@@ -335,74 +274,6 @@ class Member:
                     self._ready.append(
                         Loss(notice.stream, notice.epoch, first, stop, notice.reason)
                     )
-
-    def _attach(self, notice: Attached) -> None:
-        for name, epoch in notice.epochs.items():
-            source = self._offered.get(name)
-            if source is not None:
-                if source.epoch != epoch:
-                    while (data := self._inlet.recv()) is not None:
-                        self._on_message(data)  # what comes from the log later is no stray
-                    for old in [s for s in self._sources() if s.wire_id == source.wire_id]:
-                        self._drop_work(old)
-                        self._older.pop((old.wire_id, old.epoch), None)
-                    # Its numbers mean other events now: what is still acknowledged of the old
-                    # ones ends in the old source, and is never said.
-                    source = self._offered[name] = source.renewed(epoch)
-                source.link = notice.link
-                source.joined, source.start = True, None
-                self._by_wire[source.wire_id] = source
-        wire_ids = (stream_wire_id(self._mesh, name) for name in notice.epochs)
-        streams = [wire_id.to_bytes(8, "little") for wire_id in wire_ids]
-        known = self._addresses.get(id(notice.link))
-        if known == notice.address:
-            self._inlet.connect(notice.address, notice.key, streams)
-        else:
-            for name in notice.epochs:
-                if name in self._offered:
-                    self._offered[name].received = 0
-            try:
-                if known is not None:
-                    self._inlet.disconnect(known)
-                    for source in self._sources():
-                        if source.link is notice.link:
-                            self._let_go(source)  # the publisher sends it again
-                self._inlet.connect(notice.address, notice.key, streams)
-            except ProtocolError as error:
-                self.counters["bad_messages"] += 1
-                log.warning("a publisher names an address that cannot be used: %s", error)
-                return
-        self._addresses[id(notice.link)] = notice.address
-        self._links[id(notice.link)] = notice.link
-
-    def _part(self, link: Any) -> None:
-        """Forget the work of a publisher that has given it to others."""
-        address = self._addresses.pop(id(link), None)
-        self._links.pop(id(link), None)
-        if address is not None:
-            self._inlet.disconnect(address)
-            self.counters["parted"] += 1
-        for source in self._sources():
-            if source.link is link:
-                self._let_go(source)
-                source.joined = False
-                self._by_wire.pop(source.wire_id, None)
-                self._older.pop((source.wire_id, source.epoch), None)
-
-    def _let_go(self, source: WorkSource) -> None:
-        """Others have its work: hand nothing more of it out, the batch in hand included."""
-        if self.current is not None and self.current.source is source:
-            deque(self.iterator, maxlen=0)
-            self.current = None
-        self._drop_work(source)
-
-    def _drop_work(self, source: WorkSource) -> None:
-        self._ready = deque(
-            item for item in self._ready if isinstance(item, Loss) or item.source is not source
-        )
-        with self._settle_lock:
-            source.acks.clear()
-            source.ack_ranges, source.nacks, source.in_ranges = [], [], 0
 
     # --- settling: any thread ---
 
@@ -449,19 +320,28 @@ class Member:
             self._unsaid = False
             by_link: dict[int, tuple[Any, list[Settlement]]] = {}
             if closed:
-                by_link = {key: (link, []) for key, link in self._links.items()}
+                links = {**self._asked, **self._links}
+                by_link = {key: (link, []) for key, link in links.items()}
+            number = 0
             for source in self._sources():
+                claims = source.claims
+                if not source.joined and id(source.link) not in by_link:
+                    continue  # said when a publisher has taken us
                 while (settlement := settlement_of(source)) is not None:
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
+                    if claims is not None:
+                        number = self._number + 1
+                        claims.say(number, settlement.acks, settlement.nacks)
                     if not (source.ack_ranges or source.returned):
                         break  # all of it fitted
                 if source.acks:  # came meanwhile, from another thread
                     self._unsaid_since, self._unsaid = time.monotonic(), True
+            self._number = number or self._number
             for link, said in by_link.values():
                 # What was sent and is not among it comes to nobody: it was never opened.
                 came = {s.info.name: s.received for s in self.sources() if s.link is link}
-                self._post(link, Settle(self.sub, said, closed, came if closed else {}))
+                self._post(link, Settle(self.sub, said, closed, came if closed else {}, number))
 
     # --- figures ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from meshmsg._control import Gone
+from meshmsg._control import Gone, StreamInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,17 @@ class MemberOptions:
     max_attempts: int
     order: str
     auto_ack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A publisher has streams for the member: it is to ask to be taken."""
+
+    link: Any
+    infos: list[StreamInfo]
+    name: str
+    born: bool  #: the streams are new, and all of them is for us
+    anew: bool  #: the connection is new: nobody there knows us
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +49,4 @@ class Parted:
     reason: str
 
 
-Notice = Attached | Parted | Gone
+Notice = Asked | Attached | Parted | Gone

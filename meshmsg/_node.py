@@ -402,10 +402,13 @@ class Node:
             member.close()
             self.names.pop(member.sub, None)
 
-    def on_group_message(self, link: Link, message: c.Joined | c.Unjoined) -> None:
-        """A publisher has taken one of our members, or not."""
+    def on_group_message(self, link: Link, message: c.Joined | c.Unjoined | c.Kept) -> None:
+        """A publisher has taken one of our members, or not, or has kept what it said."""
         member = self.members.get(message.sub)
         if member is None:
+            return
+        if isinstance(message, c.Kept):
+            member.on_kept(link, message)
             return
         if isinstance(message, c.Joined):
             member.on_joined(link, message, data_address(link.address, message.work))

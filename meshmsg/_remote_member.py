@@ -14,6 +14,7 @@ class RemoteMember:
     def __init__(self, join: Join, link: bytes, peer: str, work: WorkOutlet, now: float) -> None:
         self.sub = join.sub
         self.group = join.group
+        self.ticket = join.ticket  #: its work begins with this
         self.link = link
         self.peer = peer
         self.label = f"{peer}/{join.name or '-'}#{join.sub & 0xFFFFFF:06x}"

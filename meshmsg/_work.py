@@ -10,6 +10,7 @@ from meshmsg._codecs import Codec
 from meshmsg._control import ACK_RANGES_MAX, Refusal, Settlement, Start, StreamInfo
 from meshmsg._frame import Frame
 from meshmsg._subframe import Work
+from meshmsg.recovery.work_claims import WorkClaims
 
 AckRange = tuple[int, int, int]
 
@@ -40,6 +41,7 @@ class WorkSource:
         "acked",
         "acks",
         "books",
+        "claims",
         "codec",
         "delivered",
         "epoch",
@@ -72,6 +74,13 @@ class WorkSource:
         self.in_ranges = 0  #: events in them
         self.nacks: list[Refusal] = []
         self.returned: list[AckRange] = []
+        #: Of a durable stream: what its next start has to be told.
+        self.claims = WorkClaims() if info.durable else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is held, or to be said, or may have to be said again."""
+        return not (self.claims or self.acks or self.ack_ranges or self.nacks or self.returned)
 
     def renewed(self, epoch: int) -> WorkSource:
         """The same stream from another start of its publisher, with nothing to be said."""

@@ -78,6 +78,11 @@ class GroupMember:
             return self.free > best.free
         return self.served_at < best.served_at
 
+    def change(self, prefetch: int, ack_timeout_s: float) -> None:
+        """It asks for something else than before."""
+        self.prefetch, self.ack_timeout_s = prefetch, ack_timeout_s
+        self.piece = max(1, prefetch // PIECE_SHARE)
+
     def lend(
         self, seqs: range | Sequence[int], attempts: Sequence[int] = (), *, now: float
     ) -> None:
@@ -87,6 +92,15 @@ class GroupMember:
         self.delivered += len(seqs)
         if len(self._leases) > self.prefetch + LEASES_SLACK:
             self._leases = deque(lease for lease in self._leases if self._held(lease))
+
+    def regain(self, seqs: range, attempt: int, *, now: float) -> None:
+        """These it has had since before it joined: nothing is sent."""
+        if attempt == 1:
+            self.first_time.add(seqs.start, seqs.stop)
+            self._leases.append(Lease(seqs, (), now, self.settled, -1))
+        else:
+            self.again.update(dict.fromkeys(seqs, attempt))
+            self._leases.append(Lease(list(seqs), [attempt] * len(seqs), now, self.settled, -1))
 
     def note_settled(self, count: int, *, now: float) -> None:
         """It has acknowledged or given back this many."""

@@ -10,8 +10,8 @@ from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.recovery.work_line import Line, Past
 
 
-def record_of(group: WorkGroup) -> GroupRecord:
-    """What is to be remembered of a group as it is now."""
+def record_of(group: WorkGroup, members: Iterable[int] = ()) -> GroupRecord:
+    """What is to be remembered of a group as it is now, and of whom."""
     line, policy = group.shelf.line, group.policy
     floor, settled, attempts = group.state()
     return GroupRecord(
@@ -26,6 +26,7 @@ def record_of(group: WorkGroup) -> GroupRecord:
         policy.order,
         policy.max_attempts,
         policy.patterns,
+        tuple(sorted(members)),
     )
 
 

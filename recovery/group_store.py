@@ -2,8 +2,9 @@
 
 A group is one small file with a check, replaced as a whole: everything before its floor is settled,
 and so are some ranges beyond it; events that were tried more than once stand there with their
-attempts.  Its floor is kept as a cursor, too, which holds retention, and is a second chance: a
-group whose file is damaged goes on from there, and some work is done twice, none of it never.
+attempts, and so do its members, who know what was done since it was saved.  Its floor is kept as a
+cursor, too, which holds retention, and is a second chance: a group whose file is damaged goes on
+from there, and some work is done twice, none of it never.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from meshmsg.recovery.log_format import NUMBER_MAX
 
 GROUPS_FOLDER = "groups"
 ENDING = ".group"
-#: Ranges beyond the floor that are remembered, the lowest first; of others the work comes again.
-RANGES_MAX = 50_000
+#: Ranges beyond the floor that are remembered, the lowest first: more than a group makes, unless
+#: members hold very much.  Of others, the members are not told that it is kept.
+RANGES_MAX = 200_000
 ATTEMPTS_MAX = 10_000
-GROUP_BYTES_MAX = 8 * 1024 * 1024
+MEMBERS_MAX = 10_000
+GROUP_BYTES_MAX = 16 * 1024 * 1024
 GROUPS_MAX = 1000
 #: A cursor with a space in its name is none that a user can set.
 CURSOR_PREFIX = "group "
@@ -52,6 +55,13 @@ class GroupRecord:
     order: str = "none"
     max_attempts: int = 5
     patterns: tuple[str, ...] = ("**",)
+    members: tuple[int, ...] = ()
+    """Who may have work, or have done it: they are waited for after a restart."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that is settled fits into the file."""
+        return len(self.settled) <= RANGES_MAX
 
     def encode(self) -> bytes:
         """As JSON, with a check."""
@@ -65,6 +75,7 @@ class GroupRecord:
                 "order": self.order,
                 "max_attempts": self.max_attempts,
                 "patterns": self.patterns,
+                "members": self.members[:MEMBERS_MAX],
             }
         )
 
@@ -77,6 +88,7 @@ def decode_record(data: bytes) -> GroupRecord | None:
     name, order, limit = (fields.get(key) for key in ("name", "order", "max_attempts"))
     floor, patterns = fields.get("floor"), fields.get("patterns")
     settled, attempts = fields.get("settled"), fields.get("attempts")
+    members = fields.get("members", [])  # which earlier releases did not name
     good = (
         isinstance(name, str)
         and order in ("none", "key")
@@ -85,6 +97,8 @@ def decode_record(data: bytes) -> GroupRecord | None:
         and _are_numbers(floor, 2)
         and isinstance(patterns, list)
         and all(isinstance(pattern, str) for pattern in patterns)
+        and isinstance(members, list)
+        and _are_numbers(members, len(members))
     )
     for rows in (settled, attempts):
         good = good and isinstance(rows, list) and all(_are_numbers(row, 3) for row in rows)
@@ -98,6 +112,7 @@ def decode_record(data: bytes) -> GroupRecord | None:
         order,  # type: ignore[arg-type]
         limit,  # type: ignore[arg-type]
         tuple(patterns),  # type: ignore[arg-type]
+        tuple(members),
     )
 
 

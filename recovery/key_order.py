@@ -10,16 +10,18 @@ from collections import deque
 from collections.abc import Iterable
 
 from meshmsg.recovery.group_member import GroupMember
+from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.rendezvous import Owners
 
 
 class _Line:
     """The events of a busy key."""
 
-    __slots__ = ("head", "queue")
+    __slots__ = ("head", "queue", "waits")
 
     def __init__(self, head: int) -> None:
         self.head = head
+        self.waits = False  #: for credit, or for a member at all
         self.queue: deque[int] = deque()
 
 
@@ -67,13 +69,51 @@ class KeyOrder:
         self._lines[key] = _Line(seq)
         return self._offer(key)
 
+    def hold(self, key: str, seq: int) -> bool:
+        """An event is out with a member that had it before anybody here knew of its key.
+
+        `False` if it is not the only one: then its turn has to come, and it is out all the same.
+        """
+        self._key_of[seq] = key
+        line = self._lines.get(key)
+        if line is None:
+            self._lines[key] = _Line(seq)
+            return True
+        line.queue.append(seq)
+        self.parked += 1
+        return False
+
     def again(self, seq: int) -> None:
         """A head that was out is to go out once more."""
-        self._offer(self._key_of[seq])
+        key = self._key_of[seq]
+        line = self._lines[key]
+        if line.head == seq and not line.waits:
+            self._offer(key)
+
+    def withdraw(self, events: RangeSet) -> set[int]:
+        """Heads that wait for credit, of these events: they are out from now on."""
+        waiting = [key for lane in self._lanes() for key in lane]
+        gone = {key for key in waiting if self._lines[key].head in events}
+        self._unlist(gone)
+        return {self._lines[key].head for key in gone}
+
+    def _lanes(self) -> list[deque[str]]:
+        return [self._orphans, *(member.waiting for member in self._members.values())]
+
+    def _unlist(self, gone: set[str]) -> None:
+        """These keys do not wait any more."""
+        for key in gone:
+            self._lines[key].waits = False
+        for lane in self._lanes() if gone else []:
+            stay = [key for key in lane if key not in gone]
+            lane.clear()
+            lane.extend(stay)
 
     def take(self, member: GroupMember) -> int:
         """The next head that waits for a member's credit: it is out now."""
-        return self._lines[member.waiting.popleft()].head
+        line = self._lines[member.waiting.popleft()]
+        line.waits = False
+        return line.head
 
     def settle(self, seq: int) -> None:
         """An event is done with: the next one of its key may go."""
@@ -81,7 +121,12 @@ class KeyOrder:
         if key is None:
             return
         line = self._lines[key]
-        if line.queue:
+        if line.waits and line.head == seq:
+            self._unlist({key})  # somebody had it all the same
+        if line.head != seq:
+            line.queue.remove(seq)
+            self.parked -= 1
+        elif line.queue:
             line.head = line.queue.popleft()
             self.parked -= 1
             self._offer(key)
@@ -89,6 +134,7 @@ class KeyOrder:
             del self._lines[key]
 
     def _offer(self, key: str) -> GroupMember | None:
+        self._lines[key].waits = True
         owner = self._owners.owner(key)
         if owner is None:
             self._orphans.append(key)

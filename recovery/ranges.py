@@ -143,6 +143,10 @@ class RangeSet:
             gaps.append((at, stop))
         return gaps
 
+    def begun_before(self, n: int) -> int:
+        """How many ranges begin below n."""
+        return bisect_left(self._firsts, n)
+
     @property
     def count(self) -> int:
         """How many integers are in the set, all ranges together."""

@@ -16,24 +16,24 @@ No I/O: `dispatch` says what to send to whom, the shelf what to fetch.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from meshmsg._frame import KEYS, Frame
 from meshmsg._subframe import Work, flags_of
-from meshmsg.recovery.group_ledger import GroupLedger
 from meshmsg.recovery.group_member import GroupMember
 from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy, Trouble
+from meshmsg.recovery.group_recall import Failure, GroupRecall
 from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.parcels import Parcels
-from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
 from meshmsg.recovery.topic_judge import TopicJudge
 from meshmsg.recovery.work_line import Shelf
 
 #: Events whose key is busy that are remembered, before the group waits for some of them.
 PARKED_MAX = 100_000
+#: Pieces between what is settled and what is not, before the group waits for them to become fewer:
+#: all of them are on disk, so that a restart knows what is done.
+GAPS_MAX = 50_000
 #: Events that are fetched from disk to be sent again, before others are looked at.
 ABSENT_MAX = 1000
 ERROR_CHARS_MAX = 2000
@@ -43,7 +43,7 @@ Range = tuple[int, int]
 AckRange = tuple[int, int, int]
 
 
-class WorkGroup(GroupLedger):
+class WorkGroup(GroupRecall):
     """Assignment, credit, order and redelivery of one group on one stream."""
 
     def __init__(
@@ -59,13 +59,8 @@ class WorkGroup(GroupLedger):
         super().__init__(name, start, Shelf(buffer) if shelf is None else shelf)
         self.redelivered = self.stale = self.timed_out = self.nacked = self.returned_count = 0
         self.policy = GroupPolicy()
-        self._returned = RangeSet()
-        self._retries: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
-        self._due: deque[int] = deque()
-        self._absent: list[int] = []  # on disk; to be sent again when they are here
         self._graves: dict[int, Trouble] = {}  # on disk; given up when they are here
-        self._parcels = Parcels(self.shelf)
         self._shipments: list[tuple[int, Work]] = []
         self._singles: dict[int, list[int]] = {}
         self.set_policy(policy or GroupPolicy(), takes_all=takes_all)
@@ -85,7 +80,7 @@ class WorkGroup(GroupLedger):
         """A member comes; `dispatch` then gives it work."""
         member = self.members.get(number)
         if member is not None:
-            member.prefetch, member.ack_timeout_s = prefetch, ack_timeout_s
+            member.change(prefetch, ack_timeout_s)
             return
         self.members[number] = GroupMember(number, label, prefetch, ack_timeout_s, now=now)
         self._keys.on_members_changed()
@@ -108,6 +103,16 @@ class WorkGroup(GroupLedger):
         for seq, _ in held:
             self._fail(seq, member, reason, "", 0.0, now=now)
         return len(held)
+
+    def detach(self, number: int, *, now: float) -> None:
+        """A member begins anew; what it held waits, untouched, for what it says of it."""
+        member = self.members.get(number)
+        if member is not None:
+            held = [(seq, seq + 1, attempt) for seq, attempt in member.again.items()]
+            held += [(first, stop, 1) for first, stop in member.first_time]
+            self.give_back(number, held, now=now)
+            del self.members[number]
+            self._keys.on_members_changed(member.waiting)
 
     # --- what members say ---
 
@@ -145,6 +150,13 @@ class WorkGroup(GroupLedger):
         self._fail(seq, member, "nack", error, delay_s, now=now)
         return True
 
+    def _refuse(self, member: GroupMember, failure: Failure, now: float) -> None:
+        seq, attempt, delay_s, error = failure
+        if self._release(member, seq, seq + 1, attempt):
+            self.nacked += 1
+            member.note_settled(1, now=now)
+            self._fail(seq, member, "nack", error, delay_s, now=now)
+
     def give_back(self, number: int, ranges: Iterable[AckRange], *, now: float) -> None:
         """A member returns what it has not looked at: it comes again, under the same attempt."""
         member = self.members.get(number)
@@ -155,7 +167,7 @@ class WorkGroup(GroupLedger):
                 self.returned_count += b - a
                 for seq in range(a, b):
                     if seq in self._keys:
-                        self._keys.again(seq)
+                        self._again(seq)
                     elif attempt > 1:
                         self._due.append(seq)
                     else:
@@ -240,6 +252,8 @@ class WorkGroup(GroupLedger):
 
     def dispatch(self, sealed: int, *, now: float) -> list[tuple[int, Work]]:
         """What to send to whom now; events before `sealed` are at hand, on disk, or gone."""
+        if (self._unkeyed and not self._find_keys()) or self.paused:
+            return []
         self._ripen(now)
         if self._absent or self._graves:
             self._take_up()
@@ -266,7 +280,7 @@ class WorkGroup(GroupLedger):
                 continue
             del self._retries[seq]
             if seq in self._keys:
-                self._keys.again(seq)
+                self._again(seq)
             else:
                 self._due.append(seq)
 
@@ -277,7 +291,7 @@ class WorkGroup(GroupLedger):
             if self._is_away(seq):
                 self._absent.append(seq)
             elif seq in self._keys:
-                self._keys.again(seq)
+                self._again(seq)
             else:
                 self._due.appendleft(seq)
         graves, self._graves = self._graves, {}
@@ -304,7 +318,10 @@ class WorkGroup(GroupLedger):
         """Heads of keys that wait for a member, as far as it has credit; returns how many."""
         sent = 0
         while member.waiting and member.free > 0 and len(self._absent) < ABSENT_MAX:
-            self._assign(member, self._keys.take(member))
+            seq = self._keys.take(member)
+            if self._early and seq in self._early and self._is_out(seq):
+                continue
+            self._assign(member, seq)
             sent += 1
         return sent
 
@@ -341,6 +358,8 @@ class WorkGroup(GroupLedger):
                 return
 
     def _send_fresh(self, sealed: int, now: float) -> None:
+        if self._settled.begun_before(self.cursor) >= GAPS_MAX:
+            return
         if not self._done:
             if self._takes_all and not self._keyed and not self._restored:
                 self.cursor = self._send_range(self.cursor, sealed, now)
@@ -488,7 +507,8 @@ class WorkGroup(GroupLedger):
     def waiting(self) -> int:
         """Events that were looked at, and that no member holds."""
         retries = len(self._retries) + len(self._due) + len(self._absent) + len(self._graves)
-        return self._returned.count + retries + self._keys.parked + self._keys.waiting
+        in_line = self._keys.parked + self._keys.waiting - len(self._early)
+        return self._returned.count + retries + in_line
 
     def pending(self, next: int) -> int:
         """Events that are neither settled nor held by a member; `next` is the stream's."""

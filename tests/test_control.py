@@ -85,9 +85,9 @@ def test_names_of_messages_are_pinned() -> None:
     """They are the protocol: another name is another version."""
     names = " ".join(sorted({body_of(message)["t"] for message in MESSAGES}))
     assert names == (
-        "answer ask bye commit credit evicted gone hello here join joined logs logs? nack part "
-        "ping pong read refused rekey repair settle status status? subscribe subscribed unjoined "
-        "unknown welcome"
+        "answer ask bye commit credit evicted gone hello here join joined kept logs logs? nack "
+        "part ping pong read refused rekey repair settle status status? subscribe subscribed "
+        "unjoined unknown welcome"
     )
 
 

@@ -188,12 +188,12 @@ def tail(
         return _print(reader, Screen(json=json), None, follow=follow)
 
 
-def seek(reader: LogReader, start: str) -> None:
+def seek(reader: LogReader, start: str, option: str = "--start") -> None:
     """Go where `--start` says; raises `ConfigError`."""
-    where = parse_start(parse_where(start))
+    where = parse_start(parse_where(start, option))
     if where.position is not None:
         if where.position.stream != reader.stream:
-            raise usage("--start", f"{start!r} is of another stream than {reader.stream}")
+            raise usage(option, f"{start!r} is of another stream than {reader.stream}")
         reader.seek(where.position.epoch, where.position.seq)
     elif where.kind == "last":
         reader.seek_last(where.value)
@@ -202,7 +202,7 @@ def seek(reader: LogReader, start: str) -> None:
     elif where.kind == "earliest":
         reader.seek_earliest()
     else:
-        raise usage("--start", f"{start!r} is not a place in a log: try earliest or last:10")
+        raise usage(option, f"{start!r} is not a place in a log: try earliest or last:10")
 
 
 def _print(reader: LogReader, screen: Screen, count: int | None, *, follow: bool) -> int:

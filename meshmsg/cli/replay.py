@@ -38,6 +38,7 @@ HELP = help_text(
     examples=(
         "meshmsg replay ./data --start 10m --bind tcp://127.0.0.1:7000",
         "meshmsg replay ./data --stream pricing/orders.** --speed 10 -c tcp://127.0.0.1:7000",
+        "meshmsg replay ./data --start 2026-01-31T12:00 --end 2026-01-31T13:00 -c ADDR",
         "meshmsg replay ./data --speed 0 --count 1000 -c ADDR      as fast as possible",
     ),
 )
@@ -60,6 +61,16 @@ def replay(
             help="earliest, last:N, a time (2026-01-31T12:00), how long ago (10m), or a position.",
         ),
     ] = "earliest",
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--end",
+            "-e",
+            metavar="WHERE",
+            show_default=False,
+            help="Stop before the event there: written as for --start. The log's end if not given.",
+        ),
+    ] = None,
     count: Count = None,
     stream: StreamName = None,
     speed: Annotated[
@@ -88,6 +99,10 @@ def replay(
     """See `HELP`."""
     wait_s = seconds("--wait-timeout", wait_timeout)
     with LogReader(choose(directory, stream)) as reader:
+        stop = None
+        if end is not None:
+            seek(reader, end, "--end")
+            stop = (reader.epoch, reader.next)
         seek(reader, start)
         peer = peer_from(
             "replay",
@@ -102,7 +117,7 @@ def replay(
             discovery=discovery,
         )
         losses: list[Loss] = []
-        events = _events(reader, count, losses)
+        events = _events(reader, count, stop, losses)
         clock = Clock(speed)
         with peer:
             if bind:
@@ -152,14 +167,19 @@ class Clock:
             self._sleep(left_s)
 
 
-def _events(reader: LogReader, count: int | None, losses: list[Loss]) -> Iterator[Event]:
+def _events(
+    reader: LogReader, count: int | None, stop: tuple[int, int] | None, losses: list[Loss]
+) -> Iterator[Event]:
     codec = codec_of(reader.codec)
     left = count
     for item in reader.runs():
         if isinstance(item, Loss):
-            losses.append(item)
+            if stop is None or (item.epoch, item.first) < stop:
+                losses.append(item)
             continue
         for event in Batch(item.frame, reader.stream, codec, item.lo, item.hi).events():
+            if stop is not None and (event.position.epoch, event.position.seq) >= stop:
+                return
             if left is not None:
                 if left == 0:
                     return

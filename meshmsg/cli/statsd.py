@@ -16,6 +16,7 @@ from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Config,
     Connect,
+    DataDir,
     EdgeMeshBind,
     Mesh,
     Name,
@@ -88,6 +89,7 @@ def statsd(
     name: Name = None,
     mesh: Mesh = None,
     config: Config = None,
+    data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
@@ -109,6 +111,7 @@ def statsd(
         name=name,
         mesh=mesh,
         config=config,
+        data_dir=data_dir,
     )
     options: dict[str, Any] = {"prefix": first, "interval": interval_s, "raw": raw}
     with peer, StatsdServer(peer, bind or "127.0.0.1:8125", secret=secret, **options) as server:

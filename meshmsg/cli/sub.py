@@ -366,7 +366,7 @@ def _packets(sources: list[dict[str, Any]]) -> str:
     return text + (f", {total['computed']:,} by parity" if total["computed"] else "")
 
 
-def parse_where(text: str) -> StartFrom:
+def parse_where(text: str, option: str = "--start") -> StartFrom:
     """`--start` as the library takes it; raises `ConfigError` that says what can be written."""
     from meshmsg._subscription import parse_start
 
@@ -376,18 +376,18 @@ def parse_where(text: str) -> StartFrom:
             return moment
     if text[-1:] in "smhd" and text[:1].isdigit():
         with contextlib.suppress(ConfigError):
-            return time.time() - parse_time("--start", text)
+            return time.time() - parse_time(option, text)
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text).astimezone()
     if text == "committed":
-        raise usage("--start", "'committed' is for programs: this command keeps no cursors")
+        raise usage(option, "'committed' is for programs: this command keeps no cursors")
     try:
         parse_start(text)
     except ConfigError as error:
         if "one of" not in error.problem:
             raise
         raise usage(
-            "--start",
+            option,
             f"{text!r} is not live, earliest, last:N, a time such as 2026-01-31T12:00, "
             f"how long ago such as 10m, or a position such as pricing/**@1700000000000000:41",
         ) from None

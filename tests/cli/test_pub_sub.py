@@ -258,3 +258,14 @@ def test_another_mesh_is_refused_in_words_and_only_once(run: Any) -> None:
             told = [line for line in result.stderr.splitlines() if peer.address in line]
             assert len(told) == 1
             assert "of mesh 'ours' meets mesh 'theirs'" in told[0]
+
+
+def test_events_with_a_data_dir_outlive_the_command(run: Any, tmp_path: Path) -> None:
+    listen = ("--bind", "tcp://127.0.0.1:*", "--data-dir", str(tmp_path), "--wait", "0")
+    for n in range(2):
+        done = run("pub", "orders.eu", f"{n}", "--json", *listen)
+        assert done.exit_code == 0, done.stderr
+    done = run("log", "cat", str(tmp_path), "--json")
+    assert done.exit_code == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["data"] for event in events] == [0, 1]

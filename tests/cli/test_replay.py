@@ -11,6 +11,8 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg.cli.replay import Clock
+from meshmsg.recovery.log_folder import find_logs
+from meshmsg.recovery.log_reader import LogReader
 
 
 def record(data_dir: Path) -> None:
@@ -49,6 +51,25 @@ def test_part_of_a_log(start: Callable[..., Any], tmp_path: Path) -> None:
         assert events.get(timeout=0.1) is None
 
 
+@pytest.mark.parametrize("end", ["last:95", "position"])
+def test_replay_ends_before_the_event_that_end_names(
+    start: Callable[..., Any], tmp_path: Path, end: str
+) -> None:
+    record(tmp_path)
+    if end == "position":
+        (folder,) = find_logs(str(tmp_path))
+        with LogReader(folder) as reader:
+            reader.seek_last(95)
+            end = str(reader.position)
+    with Peer("sub") as sub, sub.subscribe("orders.**") as events:
+        arguments = ("--start", "last:98", "--end", end, "--speed", "0", "-c", sub.address)
+        again = start("replay", str(tmp_path), *arguments)
+        got = [events.get(timeout=20) for _ in range(3)]
+        assert [event.data for event in got if event] == [2, 3, 4]
+        assert again.end() == 0
+        assert events.get(timeout=0.1) is None
+
+
 def test_wrong_usage_is_named(run: Any, tmp_path: Path) -> None:
     done = run("replay", str(tmp_path), "-c", "tcp://127.0.0.1:1")
     assert done.exit_code == 2
@@ -57,6 +78,9 @@ def test_wrong_usage_is_named(run: Any, tmp_path: Path) -> None:
     done = run("replay", str(tmp_path))
     assert done.exit_code == 2
     assert "--connect" in done.stderr
+    done = run("replay", str(tmp_path), "--end", "tomorrow", "-c", "tcp://127.0.0.1:1")
+    assert done.exit_code == 2
+    assert "--end" in done.stderr
 
 
 @pytest.mark.parametrize(("speed", "slept"), [(1, [2.0, 1.0]), (2, [1.0, 0.5]), (0, [])])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meshmsg import Peer, Stream
+from tests.remote import wait_until
 
 
 def test_metrics_come_out_as_events(start: Any) -> None:
@@ -22,6 +24,23 @@ def test_metrics_come_out_as_events(start: Any) -> None:
     assert reader.end() == 0
     (event,) = reader.objects()
     assert (event["data"]["count"], event["data"]["dropped_packets"]) == (3, 0)
+    server.interrupt()
+    assert server.end() == 130
+
+
+def test_metrics_are_kept_with_a_data_dir(start: Any, run: Any, tmp_path: Path) -> None:
+    server = start(
+        "statsd", "--bind", "127.0.0.1:0", "--interval", "200ms", "--data-dir", str(tmp_path)
+    )  # fmt: skip
+    port = int(server.wait_for_line(r"metrics at 127\.0\.0\.1:(\d+)", err=True)[1])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"a:3|c", ("127.0.0.1", port))
+
+    def kept() -> bool:
+        done = run("log", "cat", str(tmp_path), "--json")
+        return "statsd.aggregate.a" in done.stdout
+
+    wait_until(kept, timeout=30)
     server.interrupt()
     assert server.end() == 130
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.simulation.log_world import simulate
-from tests.scenarios import test_away, test_replay_kill
+from tests.scenarios import test_away, test_groups_exactly_once, test_replay_kill
 from tests.scenarios.test_log_kill import kill_many
 
 SEEDS = int(os.environ.get("LOG_SEEDS", "5000"))
@@ -37,6 +37,11 @@ def test_writer_killed_two_hundred_times_has_kept_all(tmp_path: Path, fsync: str
 @pytest.mark.parametrize("fsync", ["always", "batch"])
 def test_publisher_killed_two_hundred_times_has_delivered_all(tmp_path: Path, fsync: str) -> None:
     test_replay_kill.kill_many(tmp_path, fsync, KILLS)
+
+
+@pytest.mark.slow
+def test_publisher_killed_two_hundred_times_gives_no_group_anything_twice(tmp_path: Path) -> None:
+    test_groups_exactly_once.kill_under_groups(tmp_path, KILLS)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from random import Random
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from meshmsg._errors import LogError
 from meshmsg.recovery.group_store import RANGES_MAX, GroupRecord, GroupStore, decode_record
 from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder
+from meshmsg.recovery.log_folder import LogFolder, decode_checked, encode_checked
 
 RECORD = GroupRecord(
-    "billing", (7, 41), [(7, 50, 60), (8, 0, 3)], [(7, 44, 3)], "key", 9, ("a.**", "b.*")
+    "billing", (7, 41), [(7, 50, 60), (8, 0, 3)], [(7, 44, 3)], "key", 9, ("a.**", "b.*"), (3, 5)
 )
 
 
@@ -100,3 +101,17 @@ def test_full_disk_says_so_and_keeps_the_old_one() -> None:
         store.save(GroupRecord("billing", (9, 1)))
     files.faults = Faults()
     assert store.load() == [RECORD]
+
+
+def test_file_of_an_earlier_release_names_no_members() -> None:
+    fields = decode_checked(RECORD.encode())
+    assert fields is not None
+    del fields["members"]
+    assert decode_record(encode_checked(fields)) == dataclasses.replace(RECORD, members=())
+
+
+@pytest.mark.parametrize("members", [None, 3, [-1], [1 << 63], ["x"], [[1]]])
+def test_members_that_make_no_sense_are_damage(members: object) -> None:
+    fields = decode_checked(RECORD.encode())
+    assert fields is not None
+    assert decode_record(encode_checked({**fields, "members": members})) is None

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,3 +257,47 @@ def test_work_is_not_shared_with_a_second_connection() -> None:
             assert not thief.poll(0)
         finally:
             context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("durability", ["none", "log"])
+def test_claims_that_make_no_sense_are_harmless(tmp_path: Path, durability: str) -> None:
+    far = (1 << 63) - 1
+    with (
+        Peer("boss", streams=[Stream("jobs.**", durability=durability)], data_dir=tmp_path) as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("jobs.**", group="workers") as events,
+    ):
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        epoch = boss.publish("jobs.x", "held").epoch
+        event = events.get(10)
+        assert event is not None
+        stranger = Stranger(boss.address)
+        try:
+            claims = [
+                c.Claimed("boss/jobs.**", epoch, [(0, far, 1), (9, 3, 2)], [], [(0, far, 7)]),
+                c.Claimed("boss/jobs.**", epoch, nacks=[c.Refusal(far, 1), c.Refusal(0, 0)]),
+                c.Claimed("boss/jobs.**", epoch + 1, [(0, far, 1)]),
+                c.Claimed("nobody/x", 0, [(0, far, 1)], held=[(0, far, 1)]),
+            ]
+            for sub in (7, (1 << 64) - 1):
+                stranger.say(join(sub=sub, claims=claims, number=far, ticket=(1 << 64) - 1))
+                assert isinstance(stranger.hear(), c.Joined)
+                stranger.say(c.Settle(sub, [], True))
+            stranger.say(join(sub=8, claims=claims * 2000))
+            answer = stranger.hear()
+            while isinstance(answer, c.Kept):
+                answer = stranger.hear()
+            assert isinstance(answer, c.Unjoined)
+            assert answer.refused
+            events.ack(event)  # somebody else's, whatever the stranger says
+            boss.flush(10)
+            boss.publish("jobs.x", "as ever")
+            event = events.get(10)
+            assert event is not None
+            events.ack(event)
+            boss.flush(10)
+            assert boss.stats()["counters"].get("io_errors", 0) == 0
+            (group,) = boss.stats()["streams"]["jobs.**"]["groups"]
+            assert (group["acked"], group["stale_acks"], group["lag"]) == (2, 0, 0)
+        finally:
+            stranger.close()

@@ -1,0 +1,151 @@
+"""Who is a member of a durable work group, on disk too: a restart waits until they have spoken.
+
+A member is named on disk before it gets its first work, and is taken off when it has left or is
+given up.  So whoever may have work of a publisher that was killed, or have done it since the last
+save, is known to its next start.  That deals nothing out until each of them has joined and said
+what it had (`WorkGroup.recall`), or is not back in time.
+
+Everything here is called with the publishing side's lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from meshmsg._control import Claimed, Join, Kept
+from meshmsg._group_books import Seat
+from meshmsg._group_keeper import GroupKeeper, Saved
+from meshmsg._group_words import failures_on_line, on_line
+from meshmsg._remote_member import RemoteMember
+from meshmsg.recovery.log_format import NUMBER_MAX
+
+if TYPE_CHECKING:
+    from meshmsg._publisher import PublisherSide
+
+log = logging.getLogger("meshmsg.peer")
+
+#: A member has at most its prefetch in hand; more if others have got its work meanwhile.
+HELD_TIMES = 4
+
+
+class GroupRoll:
+    """The rolls of all durable groups of a peer."""
+
+    def __init__(
+        self,
+        side: PublisherSide,
+        members: Mapping[int, RemoteMember],
+        keeper: GroupKeeper,
+        enter: Callable[[Seat, RemoteMember, float], None],
+    ) -> None:
+        self._side = side
+        self._members = members
+        self._keeper = keeper
+        self._enter = enter
+
+    def wait_for(self, seat: Seat, names: Iterable[int]) -> None:
+        """An earlier start has left a group with these members."""
+        seat.names = set(names)
+        seat.awaited = set(names)
+        seat.group.paused = bool(seat.awaited)
+
+    def recall(self, member: RemoteMember, join: Join, now: float) -> None:
+        """A member has joined, and says what it had before."""
+        for seat in member.seats.values():
+            if not seat.kept:
+                continue
+            stream = seat.outlet.stream
+            self._recall(seat, member, [c for c in join.claims if c.stream == stream], now)
+            if join.number:
+                seat.heard[member.sub] = join.number
+                self._keeper.want(seat)
+            seat.awaited.discard(member.sub)
+            self._resume(seat)
+
+    def _recall(self, seat: Seat, member: RemoteMember, claims: list[Claimed], now: float) -> None:
+        if not claims:
+            return
+        group, sealed = seat.group, seat.outlet.sender.sealed
+        group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
+        group.pause(member.sub)  # it gets more when it is connected
+        line = group.shelf.line
+        # Of other epochs all is settled.
+        claims = [claim for claim in claims if line.offset(claim.epoch) is not None]
+        group.recall(
+            member.sub,
+            [ack for c in claims for ack in on_line(line, c.epoch, c.acks)],
+            [one for c in claims for one in on_line(line, c.epoch, c.held)],
+            [nack for c in claims for nack in failures_on_line(line, c.epoch, c.nacks)],
+            most=HELD_TIMES * member.prefetch,
+            sealed=sealed,
+            now=now,
+        )
+
+    def _resume(self, seat: Seat) -> None:
+        if seat.group.paused and not seat.awaited:
+            log.info("group %s of %s goes on", seat.group.name, seat.outlet.stream)
+            seat.group.paused = False
+
+    def admit(self, seat: Seat, member: RemoteMember, now: float) -> None:
+        """A member is connected: it gets work as soon as the disk knows of it."""
+        if not seat.kept or member.sub in seat.saved_names or member.sub > NUMBER_MAX:
+            self._enter(seat, member, now)
+            return
+        seat.names.add(member.sub)
+        seat.entering.add(member.sub)
+        self._keeper.want(seat)
+
+    def strike(self, seat: Seat, sub: int) -> None:
+        """A member is gone, and what it had is for others."""
+        seat.entering.discard(sub)
+        seat.heard.pop(sub, None)
+        if sub in seat.names and sub not in seat.awaited:
+            seat.names.discard(sub)
+            self._keeper.want(seat)
+
+    def on_saved(self, saved: Saved) -> None:
+        """A group is on disk as it was: tell its members what is kept, and let new ones in."""
+        seat, now = saved.seat, time.monotonic()
+        if saved.good:
+            seat.saved_names = saved.names
+            if saved.whole:
+                self._tell_kept(seat, saved.heard)
+        elif seat.kept:
+            for sub, number in saved.heard.items():
+                seat.heard.setdefault(sub, number)
+        # Where nothing can be saved, work goes on: what is done may then come again.
+        for sub in [sub for sub in seat.entering if sub in saved.names]:
+            seat.entering.discard(sub)
+            member = self._members.get(sub)
+            if member is not None and member.work.connected and member.lost_at is None:
+                self._enter(seat, member, now)
+
+    def _tell_kept(self, seat: Seat, heard: Mapping[int, int]) -> None:
+        for sub, number in heard.items():
+            member = self._members.get(sub)
+            if member is not None:
+                self._side._post(member.link, Kept(sub, seat.outlet.stream, number))
+
+    def on_tick(self, seat: Seat, now: float) -> float | None:
+        """Whoever is not back in time is given up; returns when that is."""
+        if not seat.awaited:
+            return None
+        if seat.awaited_until is None:
+            seat.awaited_until = now + self._side._tuning.member_return_s
+        if now < seat.awaited_until:
+            return seat.awaited_until
+        count = len(seat.awaited)
+        self._side.counters["members_not_back"] += count
+        log.warning(
+            "%d members of group %s are not back: what they had comes again",
+            count,
+            seat.group.name,
+        )
+        seat.names -= seat.awaited
+        seat.awaited.clear()
+        self._keeper.want(seat)
+        self._resume(seat)
+        return None

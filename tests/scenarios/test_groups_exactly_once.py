@@ -1,0 +1,505 @@
+"""A durable publisher is killed again and again under its groups: nothing is done twice.
+
+Groups of several members, in one process and in two, that acknowledge in every way there is.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg._frame import encode_frame
+from meshmsg._subframe import Work, encode_work
+from tests import processes
+from tests.ports import free_port
+from tests.remote import wait_until
+
+KILLS = 20
+#: Name, order, how members acknowledge.
+GROUPS = [
+    ("single", "key", "one by one"),
+    ("bulk", "none", "batches"),
+    ("auto", "none", "auto"),
+    ("mixed", "key", "out of order"),
+    ("apart", "none", "one by one"),
+]
+
+PUBLISHER = """
+import random, sys
+from meshmsg import Peer, Stream
+
+data_dir, address, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rng = random.Random(seed)
+groups = sys.argv[4].split()
+stream = Stream("a.**", durability="log", fsync="always", segment_bytes="64KiB", groups=groups)
+with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as peer:
+    while True:
+        count = rng.choice([1, 1, 1, 20])
+        if count == 1:
+            last = peer.publish("a.b", b"x", key=rng.choice([None, "k", "l", "m"]))
+        else:
+            last = peer.publish_many("a.b", [b"x"] * count)
+        sys.stdout.write(f"{last.epoch} {last.seq + 1 - count} {last.seq + 1}\\n")
+        sys.stdout.flush()
+"""
+
+# Says what it was given before it does anything with it.
+MEMBER = """
+import sys
+from meshmsg import Peer
+
+with (
+    Peer("apart", connect=sys.argv[1]) as peer,
+    peer.subscribe("a.**", group=sys.argv[2], order="none", prefetch=50) as events,
+):
+    for event in events:
+        sys.stdout.write(f"{event.position.epoch} {event.position.seq} {event.key}\\n")
+        sys.stdout.flush()
+        events.ack(event)
+"""
+
+Name = tuple[int, int]
+
+
+class Group:
+    """What the applications of one group were given, together."""
+
+    def __init__(self, name: str, order: str, way: str) -> None:
+        self.name = name
+        self.order = order
+        self.way = way
+        self.lock = threading.Lock()
+        self.given: Counter[Name] = Counter()
+        self.by_key: defaultdict[str, list[Name]] = defaultdict(list)
+        self.stop = threading.Event()
+        self.problems: list[str] = []
+        self.aside: list[tuple[float, Event]] = []
+
+    def note(self, name: Name, key: str | None) -> None:
+        with self.lock:
+            self.given[name] += 1
+            if key is not None:
+                self.by_key[key].append(name)
+
+    def note_event(self, event: Event) -> None:
+        self.note((event.position.epoch, event.position.seq), event.key)
+
+    def work(self, address: str, seed: int) -> None:
+        """One member."""
+        options: dict[str, Any] = {"group": self.name, "order": self.order, "prefetch": 50}
+        with (
+            Peer(f"{self.name}-{seed}", connect=address) as peer,
+            peer.subscribe("a.**", auto_ack=self.way == "auto", **options) as events,
+        ):
+            rng = Random(seed)
+            while not self.stop.is_set():
+                self._some(events, rng)
+            self.problems += map(str, events.losses)
+
+    def _some(self, events: Subscription, rng: Random) -> None:
+        if self.way == "batches":
+            for batch in events.batches(timeout=0.1):
+                for event in batch:
+                    self.note_event(event)
+                events.ack(batch)
+            return
+        got = events.get_many(rng.choice([1, 5, 40]), timeout=0.1)
+        for event in got:
+            self.note_event(event)
+        if self.way == "out of order":
+            got = self._put_some_aside(got, rng)
+        if self.way != "auto":
+            for event in got:
+                events.ack(event)
+
+    def _put_some_aside(self, got: list[Event], rng: Random) -> list[Event]:
+        """Some take as long as it takes to kill a publisher and to start another one."""
+        now = time.monotonic()
+        with self.lock:
+            ripe = [event for due, event in self.aside if due < now]
+            self.aside = [(due, event) for due, event in self.aside if due >= now]
+            slow = [event for event in got if rng.random() < 0.01]
+            self.aside += [(now + rng.random(), event) for event in slow]
+        rest = [event for event in got if event not in slow] + ripe
+        rng.shuffle(rest)
+        return rest
+
+    def listen(self, child: subprocess.Popen[bytes]) -> None:
+        """One member in a process of its own."""
+        assert child.stdout is not None
+        for line in child.stdout:
+            epoch, seq, key = line.split()
+            self.note((int(epoch), int(seq)), None if key == b"None" else key.decode())
+
+
+@contextmanager
+def members(groups: list[Group], address: str) -> Iterator[None]:
+    """Two of each group; of one, the second is apart."""
+    threads, children = [], []
+    for group in groups:
+        for seed in range(2):
+            target: Any = group.work
+            args: tuple[Any, ...] = (address, seed)
+            if group.name == "apart" and seed:
+                child = processes.start(
+                    [sys.executable, "-c", MEMBER, address, group.name], stdout=subprocess.PIPE
+                )
+                children.append(child)
+                target, args = group.listen, (child,)
+            threads.append(threading.Thread(target=target, args=args))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for group in groups:
+            group.stop.set()
+        for child in children:
+            child.kill()
+            child.wait()
+        for thread in threads:
+            thread.join(60)
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+def one_life(arguments: list[str], rng: Random) -> set[Name]:
+    """Start a publisher and kill it; what it acknowledged."""
+    child = processes.start([sys.executable, "-c", PUBLISHER, *arguments], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    lines = [child.stdout.readline() for _ in range(1 + rng.randrange(300))]
+    time.sleep(rng.choice([0.0, rng.random() * 0.2]))
+    child.send_signal(signal.SIGKILL)
+    lines += child.stdout.read().split(b"\n")[:-1]  # the last one may have been cut
+    child.wait()
+    child.stdout.close()
+    rows = [[int(word) for word in line.split()] for line in lines]
+    return {(epoch, seq) for epoch, first, stop in rows for seq in range(first, stop)}
+
+
+def lags(peer: Peer) -> list[int]:
+    return [group["lag"] for group in peer.stats()["streams"]["a.**"]["groups"]]
+
+
+def kill_under_groups(data_dir: Path, kills: int) -> None:
+    """Kill a publisher this many times; every event is given once to each group, in its order."""
+    rng = Random(5)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    groups = [Group(*what) for what in GROUPS]
+    names = [group.name for group in groups]
+    acknowledged: set[Name] = set()
+    with members(groups, address):
+        for seed in range(kills):
+            arguments = [str(data_dir), address, str(seed), " ".join(names)]
+            acknowledged |= one_life(arguments, rng)
+        stream = Stream("a.**", durability="log", groups=names)
+        with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as last:
+            wait_until(lambda: lags(last) == [0] * len(groups), timeout=120)
+            assert last.stats()["counters"].get("members_not_back", 0) == 0
+    for group in groups:
+        twice = {name: count for name, count in group.given.items() if count > 1}
+        assert not twice, f"{group.name}: {len(twice)} events were given twice: {min(twice)}"
+        assert acknowledged <= group.given.keys(), group.name
+        assert group.problems == []
+        if group.order == "key":
+            assert all(found == sorted(found) for found in group.by_key.values()), group.name
+
+
+def test_publisher_is_killed_and_no_member_gets_anything_twice(tmp_path: Path) -> None:
+    kill_under_groups(tmp_path, KILLS)
+
+
+# Step by step ------------------------------------------------------------------------------------
+
+SHOP = """
+import sys
+from meshmsg import Peer, Stream, Tuning, _group_keeper
+
+data_dir, address, first, stop, wait_s = sys.argv[1:]
+stream = Stream("a.**", durability="log", groups=["g"])
+tuning = Tuning(member_return_s=float(wait_s))
+with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuning) as peer:
+    for n in range(int(first), int(stop)):
+        peer.publish("a.b", n, key="k" if n % 2 else None)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line.startswith("slow"):
+            _group_keeper.SAVE_S = 600.0  # from the next one on
+        (group,) = peer.stats()["streams"]["a.**"]["groups"]
+        figures = [group["lag"], group["awaited"], group["stale_acks"], len(group["members"])]
+        print(*figures, flush=True)
+"""
+
+
+class Shop:
+    """A publisher that can be killed, and asked for its group's lag and who is awaited."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        address: str,
+        first: int,
+        stop: int,
+        wait_s: float = 30.0,
+    ) -> None:
+        arguments = [str(data_dir), address, str(first), str(stop), str(wait_s)]
+        self._child = processes.start(
+            [sys.executable, "-c", SHOP, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._child.stdout is not None
+        assert self._child.stdout.readline() == b"ready\n"
+
+    def ask(self, line: bytes = b"") -> dict[str, int]:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(line + b"\n")
+        self._child.stdin.flush()
+        words = ("lag", "awaited", "stale", "members")
+        return dict(zip(words, map(int, self._child.stdout.readline().split()), strict=True))
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        self._child.stdout.close()
+
+    def __enter__(self) -> Shop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def take(events: Subscription, count: int) -> list[Event]:
+    found = []
+    for _ in range(count):
+        event = events.get(timeout=30)
+        assert event is not None
+        found.append(event)
+    return found
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_what_is_in_hand_stays_there_through_two_kills(tmp_path: Path, order: str) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", order=order, prefetch=4) as events,
+    ):
+        with Shop(tmp_path, address, 0, 10):
+            first = take(events, 2)
+        with Shop(tmp_path, address, 10, 20) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            first += take(events, 1)
+        events.ack(first[0])  # of a publisher that is not there
+        with Shop(tmp_path, address, 20, 30) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            rest = []
+            for event in reversed(first[1:]):
+                events.ack(event)
+            while len(first) + len(rest) < 30:
+                rest += take(events, 1)
+                events.ack(rest[-1])
+            wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
+            assert shop.ask()["stale"] == 0
+            assert events.get(timeout=0.1) is None
+        assert sorted(event.data for event in first + rest) == list(range(30))
+        assert {event.attempt for event in first + rest} == {1}
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_what_was_heard_and_not_saved_is_not_done_again(tmp_path: Path, order: str) -> None:
+    """The disk is slow: the publisher knows what is done, and is killed before it is on disk."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", order=order, prefetch=4) as events,
+    ):
+        done = []
+        for life in range(3):
+            with Shop(tmp_path, address, life * 10, life * 10 + 10) as shop:
+                wait_until(lambda shop=shop: shop.ask()["members"] == 1, timeout=30)  # type: ignore[misc]
+                shop.ask(b"slow")
+                while len(done) < life * 10 + 10:
+                    done += take(events, 1)
+                    events.ack(done[-1])
+                wait_until(lambda shop=shop: shop.ask()["lag"] == 0, timeout=30)  # type: ignore[misc]
+                assert events.get(timeout=0.1) is None
+        assert sorted(event.data for event in done) == list(range(30))
+
+
+def test_refusal_and_dead_letter_are_not_forgotten(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", max_attempts=2) as events,
+    ):
+        with Shop(tmp_path, address, 0, 1) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            shop.ask(b"slow")
+            for attempt in (1, 2):
+                (event,) = take(events, 1)
+                assert event.attempt == attempt
+                events.nack(event)
+            wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
+        with Shop(tmp_path, address, 1, 2) as shop:
+            (event,) = take(events, 1)
+            assert event.data == 1
+            events.ack(event)
+            wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
+            assert events.get(timeout=0.1) is None
+
+
+def test_work_of_a_membership_that_is_over_is_dropped(tmp_path: Path) -> None:
+    """It was on its way when the publisher was killed, and comes later than its next start."""
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g") as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        member: Any = events._intake
+        (old,) = member._tickets.values()
+        side = shop._open_node().publisher
+        with side._changed:
+            (remote,) = side.groups._members.values()
+            side.groups._suspend(remote, time.monotonic() - 1)
+        wait_until(lambda: list(member._tickets.values()) not in ([], [old]), timeout=30)
+        (source,) = member.sources() or member._sources()
+        wire_id, epoch = source.wire_id, source.epoch
+        work = Work(encode_frame(wire_id, epoch, 0, "a.b", [b"late"], 0), 0, 1, None, 1)
+        with member.lock:
+            member._on_message(encode_work(old, work))
+        assert member.counters["stray_work"] == 1
+        shop.publish("a.b", "now")
+        (event,) = take(events, 1)
+        assert event.data == "now"
+        events.ack(event)
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_broken_connection_brings_nothing_again(tmp_path: Path, order: str) -> None:
+    """The publisher lives, and counts the member as lost: nobody else has got its work."""
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g", order=order, prefetch=8) as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        for n in range(20):
+            shop.publish("a.b", n, key="k" if n % 2 else None)
+        first = take(events, 3)
+        events.ack(first[0])
+        side = shop._open_node().publisher
+        with side._changed:
+            (remote,) = side.groups._members.values()
+            side.groups._suspend(remote, time.monotonic() - 1)
+        wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
+        for event in first[1:]:
+            events.ack(event)
+        rest = []
+        while len(rest) < 17:
+            rest += take(events, 1)
+            events.ack(rest[-1])
+        shop.flush(timeout=30)
+        assert events.get(timeout=0.1) is None
+        assert sorted(event.data for event in first + rest) == list(range(20))
+        (group,) = shop.stats()["streams"]["a.**"]["groups"]
+        assert (group["lag"], group["stale_acks"]) == (0, 0)
+
+
+def test_member_forgets_what_is_on_the_publishers_disk(tmp_path: Path) -> None:
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g", prefetch=200) as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        shop.publish_many("a.b", list(range(100)))
+        for event in take(events, 100):
+            events.ack(event)
+        (source,) = events._intake._sources()  # type: ignore[union-attr]
+        wait_until(lambda: source.is_idle, timeout=30)
+
+
+STUCK = """
+import sys
+from meshmsg import Peer
+
+with (
+    Peer("bert", connect=sys.argv[1]) as peer,
+    peer.subscribe("a.**", group="g", order="key", prefetch=4) as events,
+):
+    event = events.get()
+    print(event.data, flush=True)
+    sys.stdin.readline()
+    events.ack(event)
+    for event in events:
+        print(event.data, flush=True)
+        events.ack(event)
+"""
+
+
+@pytest.mark.parametrize("fate", ["comes back", "is dead"])
+def test_group_waits_for_whoever_may_have_something_in_hand(tmp_path: Path, fate: str) -> None:
+    """One member is slow to come back: nobody gets what it has, nor what is of the same key."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    bert = processes.start(
+        [sys.executable, "-c", STUCK, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert bert.stdin is not None
+    assert bert.stdout is not None
+    got: list[int] = []
+    try:
+        with Shop(tmp_path, address, 0, 10):
+            taken = int(bert.stdout.readline())
+            bert.send_signal(signal.SIGSTOP)
+        with (
+            Peer("anna", connect=address) as anna,
+            anna.subscribe("a.**", group="g", order="key", prefetch=4) as events,
+            Shop(tmp_path, address, 10, 20, 30 if fate == "comes back" else 1.5) as shop,
+        ):
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            assert shop.ask()["awaited"] == 1
+            assert events.get(timeout=0.3) is None
+            if fate == "comes back":
+                bert.send_signal(signal.SIGCONT)
+                bert.stdin.write(b"\n")
+                bert.stdin.flush()
+                listener = threading.Thread(target=lambda: got.extend(map(int, bert.stdout)))  # type: ignore[arg-type]
+                listener.start()
+            else:
+                bert.kill()
+            done = []
+            while shop.ask()["lag"]:
+                done += events.get_many(1, timeout=0.05)
+                for event in done[-1:]:
+                    events.ack(event)
+            bert.kill()
+            if fate == "comes back":
+                listener.join()
+                got.append(taken)
+            assert shop.ask()["awaited"] == 0
+    finally:
+        bert.kill()
+        bert.wait()
+        bert.stdin.close()
+        bert.stdout.close()
+    assert sorted(got + [event.data for event in done]) == list(range(20))
