@@ -153,6 +153,7 @@ class Intake:
         self._lines: dict[Group, MulticastClient] = {}
         self._singles: dict[bytes, Source] = {}  # by how their live packets begin
         self._backlog: list[Source] = []  # with frames that have yet to be put together
+        self._backlog_bytes = 0  # how much those are, about
         self._only_line: MulticastClient | None = None  # where all streams come by one
         self._turn = 0  # what is read first, of ZeroMQ's socket and the lines
         self._packet_fault: Callable[[bytes], bool] | None = None
@@ -325,10 +326,9 @@ class Intake:
     def _keep_up(self) -> None:
         """Read on while much is ready, as after a repair: a kernel buffer fills quickly."""
         now = time.monotonic()
+        reads = KEEP_UP_DATAGRAMS if self._room > 0 else 0  # what overruns it by these is little
         for line in list(self._lines.values()):
-            for _ in range(KEEP_UP_DATAGRAMS):
-                if self._room <= 0:
-                    break
+            for _ in range(reads):
                 datagram = line.recv()
                 if datagram is None:
                     break
@@ -453,6 +453,8 @@ class Intake:
                     log.warning("%s", problem)
             return
         packets = source.packets
+        if self._backlog:
+            self._backlog_bytes += len(data)
         for frame in packets.receive(line, datagram, now):
             self._on_frame(source, frame, now)
         self._after_packets(source, packets, now)
@@ -462,11 +464,7 @@ class Intake:
     @property
     def _room(self) -> int:
         """Bytes that may still be read ahead of the consumer."""
-        room = self._tuning.inbox_bytes_max - self._ready_bytes
-        for source in self._backlog:
-            if source.packets is not None:
-                room -= source.packets.complete_bytes
-        return room
+        return self._tuning.inbox_bytes_max - self._ready_bytes - self._backlog_bytes
 
     def _refill(self, now: float) -> None:
         """As long as frames have yet to be put together, some are ready."""
@@ -477,10 +475,14 @@ class Intake:
         packets = source.packets
         if packets is None or not packets.more:
             self._backlog.remove(source)
+            self._backlog_bytes = 0 if not self._backlog else self._backlog_bytes
             return
         for frame in packets.go_on(now):
             self._on_frame(source, frame, now)
         self._after_packets(source, packets, now)
+        # Counted here, once for some frames; in between, what comes is simply added.
+        waiting = [s.packets for s in self._backlog if s.packets is not None]
+        self._backlog_bytes = sum(other.complete_bytes for other in waiting)
 
     def _put_all_together(self, source: Source, now: float) -> None:
         """What comes next is of another epoch, or nothing at all."""
@@ -511,6 +513,7 @@ class Intake:
         """What the packets say about the events' own numbers, and whether there are more."""
         if packets.more and source not in self._backlog:
             self._backlog.append(source)
+            self._backlog_bytes += packets.complete_bytes
             self._refill(now)
         receiver, below = source.receiver, packets.receiver
         if receiver is None or below is None or below.epoch != receiver.epoch:

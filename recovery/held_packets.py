@@ -1,57 +1,53 @@
 """What a packet receiver holds behind a gap: runs of packets, as they came in one datagram.
 
-Who asks whether a packet is held knows it from elsewhere: what lies between the
-next packet and the highest, and is neither missing nor lost, is held.
+Who asks whether a packet is held knows it from elsewhere: what lies between the next packet and the
+highest, and is neither missing nor lost, is held.
 """
 
 from __future__ import annotations
 
-from meshmsg.recovery.packet_runs import Run
+from meshmsg.recovery.packet_runs import Run, run_packet, run_size
 
 
 class HeldPackets:
     """Runs by the number of their first packet."""
 
-    __slots__ = ("_runs", "bytes")
+    __slots__ = ("bytes", "runs")
 
     def __init__(self) -> None:
-        self._runs: dict[int, Run] = {}
+        self.runs: dict[int, Run] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._runs)
-
-    def __contains__(self, number: int) -> bool:
-        """Whether a run begins with this packet."""
-        return number in self._runs
+        return len(self.runs)
 
     def add(self, number: int, run: Run) -> None:
         """Hold a run; none of its packets may be held already."""
-        self._runs[number] = run
-        self.bytes += run.count * run.packet_bytes
+        self.runs[number] = run
+        self.bytes += run_size(run)
 
     def take(self, number: int) -> Run | None:
         """The run that begins with this packet, which is not held any more."""
-        run = self._runs.pop(number, None)
+        run = self.runs.pop(number, None)
         if run is not None:
-            self.bytes -= run.count * run.packet_bytes
+            self.bytes -= run_size(run)
         return run
 
     def split(self, number: int, run: Run) -> None:
-        """Hold a run that was taken as packets of their own."""
-        for place in range(run.count):
-            packet = run.packet(place)
-            self.add(number + place, Run(1, packet, 0, len(packet)))
+        """Hold a run that was taken as packets of their own, of which nothing is known."""
+        for place in range(run[0]):
+            packet = run_packet(run, place)
+            self.add(number + place, (1, packet, 0, len(packet), -1, ()))
 
     def drop_from(self, number: int) -> None:
         """Forget this packet and all behind it."""
-        for first in [n for n, run in self._runs.items() if n + run.count > number]:
+        for first in [n for n, run in self.runs.items() if n + run[0] > number]:
             run = self.take(first)
             assert run is not None
             if first < number:
-                self.add(first, run._replace(count=number - first))
+                self.add(first, (number - first, *run[1:]))
 
     def clear(self) -> None:
         """Forget everything."""
-        self._runs.clear()
+        self.runs.clear()
         self.bytes = 0

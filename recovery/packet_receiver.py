@@ -37,7 +37,7 @@ from meshmsg._packet import (
 from meshmsg.recovery.held_packets import HeldPackets
 from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
 from meshmsg.recovery.packet_runs import PAYLOAD_AT as _PAYLOAD
-from meshmsg.recovery.packet_runs import Run, join_runs, run_length
+from meshmsg.recovery.packet_runs import Run, join_runs, run_length, run_packet
 from meshmsg.recovery.parity import ParityDecoder
 from meshmsg.recovery.ranges import RangeSet
 
@@ -246,7 +246,7 @@ class PacketReceiver:
             self._frame = head[7:]
             self._skipping = False
         count = run_length(data, at, packet_bytes)
-        self._parts.append(Run(count, data, at, packet_bytes))
+        self._parts.append((count, data, at, packet_bytes, place, ()))
         self._part_count += count
         self.next = self.high = number + count
         if place + count == packets:
@@ -304,7 +304,7 @@ class PacketReceiver:
             self._append(head, packet, out, now)
             self._advance(out, now)
         else:
-            self._held.add(number, Run(1, packet, 0, len(packet)))
+            self._held.add(number, (1, packet, 0, len(packet), fields.place, head[7:]))
         return True
 
     def _is_wanted(self, number: int) -> bool:
@@ -324,23 +324,29 @@ class PacketReceiver:
 
         Returns how many were taken; none if it is not as simple as that.
         """
-        number = head[6]
+        number, place, shape = head[6], head[3], head[7:]
         if number == self.next or not self.started or self._parity is not None:
             return 0
-        if head[7:] != self._shape or head[3] >= head[9]:
+        if shape == self._shape and place < head[9]:
+            shape = self._shape  # one object for all packets of a frame
+        else:
             try:
                 check_data_head(DataHead(*head), stop - at - _PAYLOAD)
             except ProtocolError:
                 return 0
-        run = Run(run_length(data, at, packet_bytes), data, at, packet_bytes)
-        if self._refusal(number, run.count * packet_bytes):
+        count = run_length(data, at, packet_bytes)
+        held, high, size = self._held, self.high, count * packet_bytes
+        if held.bytes + size > self._held_bytes_max or (
+            number > high and self._refusal(number, size)
+        ):
             return 0
-        self._shape = head[7:]
-        if number > self.high:
-            self._detector.add(self.high, number, now=now)
-        self.high = number + run.count
-        self._held.add(number, run)
-        return run.count
+        self._shape = shape
+        if number > high:
+            self._detector.add(high, number, now=now)
+        self.high = number + count
+        held.runs[number] = (count, data, at, packet_bytes, place, shape)  # as by `add`
+        held.bytes += size
+        return count
 
     def _refusal(self, number: int, size: int) -> str:
         """Why packets cannot be held, as it is counted; empty if they can."""
@@ -367,24 +373,17 @@ class PacketReceiver:
     def _advance(self, out: list[Frame], now: float) -> None:
         """Go on with what is held, and over what is lost."""
         self.more = False
+        runs = self._held.runs
         while True:
             number = self.next
-            if self.frames_max and len(out) >= self.frames_max and number in self._held:
-                self.more = True
-                return
-            run = self._held.take(number)
-            if run is not None:
-                if run.count == 1:
-                    packet = run.packet(0)
-                    head = _unpack_head(packet)
-                    if head[6] == number:
-                        self._append(head, packet, out, now)
-                    else:  # it stood between others that are what they seemed to be
-                        self.counters["misfits"] += 1
-                        self._detector.add(number, number + 1, now=now)
-                        return
-                elif not self._append_run(run, out, now):
-                    self._held.split(number, run)
+            if number in runs:
+                if self.frames_max and len(out) >= self.frames_max:
+                    self.more = True
+                    return
+                run = self._held.take(number)
+                assert run is not None
+                if not self._append_run(run, out, now) and not self._take_apart(run, out, now):
+                    return
             elif self._lost and self._lost.bounds[0] <= number:
                 first, stop = self._lost.pop_first()
                 self.counters["lost_packets"] += stop - max(first, number)
@@ -396,22 +395,39 @@ class PacketReceiver:
     def _append_run(self, run: Run, out: list[Frame], now: float) -> bool:
         """Add the next packets in order to their frame, if they are what comes next of it.
 
-        Only the first is looked at: if one of them is not what it should be, the frame does not
+        Only the first was looked at: if one of them is not what it should be, the frame does not
         prove itself.
         """
-        head = _unpack_head(run.data, run.at)
-        place = head[3]
-        if place != self._part_count or (place and head[7:] != self._frame):
+        count, place, shape = run[0], run[4], run[5]
+        if place != self._part_count:
             return False
         if not place:
-            self._frame = head[7:]
+            self._frame = shape
             self._skipping = False
+        elif shape is not self._frame and shape != self._frame:
+            return False
         self._parts.append(run)
-        self._part_count += run.count
-        self.next += run.count
-        if place + run.count == head[9]:
+        self._part_count = place = place + count
+        self.next += count
+        if place == shape[2]:
             self._join(out, now)
         return True
+
+    def _take_apart(self, run: Run, out: list[Frame], now: float) -> bool:
+        """Packets that do not fit are looked at one by one; whether the next one is there."""
+        number = self.next
+        if run[0] > 1:
+            self._held.split(number, run)
+            return True
+        packet = run_packet(run, 0)
+        head = _unpack_head(packet)
+        if head[6] == number:
+            self._append(head, packet, out, now)
+            return True
+        # It stood between others that are what they seemed to be.
+        self.counters["misfits"] += 1
+        self._detector.add(number, number + 1, now=now)
+        return False
 
     def _append(self, head: tuple[Any, ...], packet: bytes, out: list[Frame], now: float) -> None:
         """The next packet in order: add it to its frame."""
@@ -425,7 +441,7 @@ class PacketReceiver:
             if not place:
                 self._frame = head[7:]
                 self._skipping = False
-            self._parts.append(Run(1, packet, 0, len(packet)))
+            self._parts.append((1, packet, 0, len(packet), place, ()))
             self._part_count += 1
             if place + 1 == head[9]:
                 self._join(out, now)

@@ -6,7 +6,7 @@ it has.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 from meshmsg._compiled import COMPILED
 from meshmsg._packet import DATA_HEAD, REPAIR
@@ -24,23 +24,22 @@ _COUNT = bytes(range(256)) * 2
 _RUN_MAX = 256
 
 
-class Run(NamedTuple):
-    """Packets that follow each other, of one frame; the last may be shorter."""
+#: Packets that follow each other, of one frame: how many; the datagram, where in it they begin, and
+#: the size of each (the last may be shorter); the place of the first in its frame, and what all
+#: packets of that frame say of it: first event, bytes, packets, events.  Plain, as it is made for
+#: each datagram.
+Run = tuple[int, bytes, int, int, int, tuple[Any, ...]]
 
-    count: int  # type: ignore[assignment]
-    data: bytes
-    at: int  # the first of them, in data
-    packet_bytes: int
 
-    @property
-    def size(self) -> int:
-        """Bytes of all its packets, as if the last one was no shorter."""
-        return self.count * self.packet_bytes
+def run_size(run: Run) -> int:
+    """Bytes of all its packets, as if the last one was no shorter."""
+    return run[0] * run[3]
 
-    def packet(self, place: int) -> bytes:
-        """One of its packets."""
-        at = self.at + place * self.packet_bytes
-        return self.data[at : at + self.packet_bytes]
+
+def run_packet(run: Run, place: int) -> bytes:
+    """One of its packets."""
+    _, data, at, size, *_ = run
+    return data[at + place * size : at + (place + 1) * size]
 
 
 def run_length(data: bytes, at: int, packet_bytes: int) -> int:
@@ -88,7 +87,7 @@ def _count(start: int, count: int) -> bytes:
 def join_runs(runs: list[Run]) -> bytes:
     """The payloads of all their packets, one behind the other."""
     parts: list[memoryview] = []
-    for count, data, at, size in runs:
+    for count, data, at, size, *_ in runs:
         view = memoryview(data)
         parts += [view[a + PAYLOAD_AT : a + size] for a in range(at, at + count * size, size)]
     return b"".join(parts)

@@ -498,10 +498,11 @@ class MulticastClient:
         return self._without_lost(Datagram(data, max(1, packet_bytes), source))
 
     def _without_lost(self, datagram: Datagram | None) -> Datagram | None:
-        if self.fault is None or datagram is None:
+        fault = self.fault
+        if fault is None or datagram is None:
             return datagram
         data, packet_bytes, source = datagram
-        left = _lose(self.fault, data, packet_bytes, self.counters)
+        left = _lose(fault, data, packet_bytes, self.counters)
         return datagram if left is data else Datagram(left, packet_bytes, source)
 
     @property

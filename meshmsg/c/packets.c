@@ -50,9 +50,9 @@ typedef struct {
 static int
 read_run(PyObject *object, Run *run)
 {
-    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 4
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 4
         || !PyBytes_Check(PyTuple_GET_ITEM(object, 1))) {
-        PyErr_SetString(PyExc_TypeError, "a run is (count, data, at, packet_bytes)");
+        PyErr_SetString(PyExc_TypeError, "a run is (count, data, at, packet_bytes, ...)");
         return -1;
     }
     PyObject *data = PyTuple_GET_ITEM(object, 1);

@@ -34,6 +34,10 @@ def packets(count: int, *, of: int, start: int = 0, number: int = 1000, last: in
     return out
 
 
+def run(count: int, data: bytes, at: int, size: int) -> Run:
+    return (count, data, at, size, 0, ())
+
+
 @pytest.mark.parametrize("length", [run_length_in_python, _speed.run_length])
 def test_run_ends_with_its_frame(length: object) -> None:
     assert callable(length)
@@ -74,19 +78,17 @@ def test_runs_are_joined_alike() -> None:
             data = b"xx" * rng.randrange(3) + packets(count, of=count, last=rng.randrange(1, 152))
             at = data.index(PACKET_MAGIC)
             skip = rng.randrange(count)
-            runs.append(Run(count - skip, data, at + skip * PACKET, PACKET))
+            runs.append(run(count - skip, data, at + skip * PACKET, PACKET))
         assert _speed.join_runs(runs) == join_runs_in_python(runs)
     assert _speed.join_runs([]) == b""
 
 
 def test_nonsense_is_refused() -> None:
     data = packets(3, of=3)
-    for run in [(4, data, 0, PACKET), (1, data, -1, PACKET), (1, data, len(data), PACKET)]:
+    outside = [(4, 0, PACKET), (1, -1, PACKET), (1, len(data), PACKET)]
+    for count, at, size in [*outside, (0, 0, PACKET), (1, 0, 3), (1 << 40, 0, PACKET)]:
         with pytest.raises(ValueError, match="inside"):
-            _speed.join_runs([Run(*run)])
-    for run in [(0, data, 0, PACKET), (1, data, 0, 3), (1 << 40, data, 0, PACKET)]:
-        with pytest.raises(ValueError, match="inside"):
-            _speed.join_runs([Run(*run)])
+            _speed.join_runs([run(count, data, at, size)])
     for bad in [(1, "text", 0, PACKET), (1, data, 0), None]:
         with pytest.raises(TypeError):
             _speed.join_runs([bad])  # type: ignore[list-item]

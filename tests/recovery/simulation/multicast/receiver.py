@@ -336,7 +336,7 @@ class Receiver:
         self.send(request)
 
     def check_memory(self, packets: PacketReceiver) -> None:
-        held = sum(run.size for run in packets._held._runs.values())
+        held = sum(run[0] * run[3] for run in packets._held.runs.values())
         assert packets.held_bytes == held <= self.world.options.held_bytes, "too much is held"
 
     # --- the control channel ---
