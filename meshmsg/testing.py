@@ -86,14 +86,21 @@ class LossyPath:
             return 0 if self.ratio else sys.maxsize
         return int(math.log1p(-self._random.random()) / math.log1p(-self.ratio))
 
+    def spares(self, count: int) -> bool:
+        """Whether so many packets all pass; if not, nothing is said of them yet.
+
+        Most bursts lose nothing, and to find that out should not cost much.
+        """
+        if self._left < count:
+            return False
+        self._left -= count
+        self.passed += count
+        return True
+
     def lost_of(self, data: bytes, packet_bytes: int) -> list[int]:
         """Where packets begin that are lost, of many one behind the other."""
         count = -(-len(data) // packet_bytes) or 1
         left = self._left
-        if left >= count:  # most lose nothing, and it should not cost much to find that out
-            self._left = left - count
-            self.passed += count
-            return []
         lost = []
         while left < count:
             lost.append(left * packet_bytes)

@@ -123,8 +123,16 @@ class LossDetector:
         return len(self._gaps)
 
     def __contains__(self, number: int) -> bool:
-        index = bisect_right(self._gaps, number, key=_first) - 1
+        index = self._find(number)
         return index >= 0 and number < self._gaps[index].stop
+
+    def _find(self, number: int) -> int:
+        """The last gap that does not begin behind a number; -1 if there is none."""
+        gaps = self._gaps
+        # Mostly the first is asked for, and comes first.
+        if gaps and gaps[0].first <= number and (len(gaps) == 1 or number < gaps[1].first):
+            return 0
+        return bisect_right(gaps, number, key=_first) - 1
 
     @property
     def first(self) -> float:
@@ -152,7 +160,7 @@ class LossDetector:
         """Events arrived or were answered for; returns how many of them were missing."""
         gaps = self._gaps
         found = 0
-        index = max(0, bisect_right(gaps, first, key=_first) - 1)
+        index = max(0, self._find(first))
         while index < len(gaps) and gaps[index].first < stop:
             gap = gaps[index]
             low, high = max(first, gap.first), min(stop, gap.stop)

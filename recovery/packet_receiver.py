@@ -373,15 +373,16 @@ class PacketReceiver:
     def _advance(self, out: list[Frame], now: float) -> None:
         """Go on with what is held, and over what is lost."""
         self.more = False
-        runs = self._held.runs
+        held = self._held
+        runs = held.runs
         while True:
             number = self.next
             if number in runs:
                 if self.frames_max and len(out) >= self.frames_max:
                     self.more = True
                     return
-                run = self._held.take(number)
-                assert run is not None
+                run = runs.pop(number)  # as by `take`
+                held.bytes -= run[0] * run[3]
                 if not self._append_run(run, out, now) and not self._take_apart(run, out, now):
                     return
             elif self._lost and self._lost.bounds[0] <= number:

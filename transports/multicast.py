@@ -502,6 +502,9 @@ class MulticastClient:
         if fault is None or datagram is None:
             return datagram
         data, packet_bytes, source = datagram
+        spares = getattr(fault, "spares", None)  # others have to be shown each packet
+        if spares is not None and spares(-(-len(data) // packet_bytes)):
+            return datagram
         left = _lose(fault, data, packet_bytes, self.counters)
         return datagram if left is data else Datagram(left, packet_bytes, source)
 
