@@ -25,7 +25,7 @@ import msgspec
 from pyspark.errors import AnalysisException
 
 from meshmsg import ConfigError, LogError, MeshError
-from meshmsg.spark_sink import positions as at
+from meshmsg.spark_sink import planning
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
 from meshmsg.spark_sink.session import session
@@ -133,7 +133,7 @@ class Job:
         """Start the query where the table ends."""
         begin = self._reconcile()
         survey = LogSource(self._driver.config.log).survey()
-        self._target = at.available(self.table.positions, survey)
+        self._target = planning.available(self.table.positions, survey)
         self.writer = BatchWriter(
             self.output, self.table, self.checkpoint, begin, self._driver.report
         )
