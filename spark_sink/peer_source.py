@@ -130,7 +130,7 @@ class PeerSource:
                 if state is None:
                     state = StreamState(remote.stream, [], remote.codec)
                     found.streams[remote.stream] = state
-                state.epochs = _merged(state.epochs, epochs_of(remote))
+                state.epochs = merged(state.epochs, epochs_of(remote))
         return found
 
     def codec_of(self, stream: str) -> str:
@@ -290,7 +290,7 @@ def epochs_of(remote: RemoteLog) -> list[Epoch]:
     return found
 
 
-def _merged(ours: list[Epoch], theirs: list[Epoch]) -> list[Epoch]:
+def merged(ours: list[Epoch], theirs: list[Epoch]) -> list[Epoch]:
     """What two peers have of a stream, together."""
     found = {epoch.epoch: epoch for epoch in ours}
     for other in theirs:

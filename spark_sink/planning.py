@@ -27,10 +27,12 @@ from meshmsg.spark_sink.positions import (
     Survey,
     begun_key,
     done_key,
+    found_key,
     in_order,
     key_of,
     newest,
     owed_key,
+    parse_found,
     parse_key,
     parse_mark,
     parse_owed,
@@ -48,6 +50,8 @@ class Taken:
 
     next: int = 0
     owed: RangeSet = field(default_factory=RangeSet)
+    found: int = 0
+    """Before this, events had gone when the query began: nobody misses them."""
 
     def events(self) -> RangeSet:
         """The numbers that were taken."""
@@ -93,6 +97,8 @@ def reached(positions: Mapping[str, int]) -> dict[str, Reached]:
         elif (owed := parse_owed(key)) is not None:
             taken = found[owed[0]].epochs.setdefault(owed[1], Taken())
             taken.owed.add(owed[2], max(owed[2], value))
+        elif (gone := parse_found(key)) is not None:
+            found[gone[0]].epochs.setdefault(gone[1], Taken()).found = value
     return dict(found)
 
 
@@ -107,6 +113,8 @@ def written(places: Mapping[str, Reached]) -> Positions:
             found[key_of(stream, epoch)] = taken.next
             for first, stop in taken.owed:
                 found[owed_key(stream, epoch, first)] = stop
+                if first < taken.found:
+                    found[found_key(stream, epoch)] = taken.found
     return in_order(found)
 
 
@@ -146,6 +154,7 @@ def _beginning(state: StreamState, spread: bool) -> Reached:
             taken = place.epochs[epoch.epoch] = Taken(epoch.first)
             if spread:
                 taken.owed.add(0, epoch.first)
+                taken.found = epoch.first
     if spread:
         place.done = 0
         place.begun = max((epoch.epoch for epoch in state.epochs), default=0)
@@ -181,33 +190,36 @@ def _advance(place: Reached, state: StreamState, partial: bool) -> None:
         taken = place.epochs.get(epoch.epoch)
         if taken is None and epoch.epoch not in taken_up:
             continue
-        missed = place.done is None or epoch.epoch > place.begun
         if taken is None:
             if place.done is not None and len(place.epochs) >= EPOCHS_MAX:
                 continue
-            head = 0 if place.done is None else epoch.origin if missed else epoch.first
-            taken = place.epochs[epoch.epoch] = Taken(head, RangeSet([(0, head)]))
-        for first, stop in list(taken.owed):
-            taken.owed.remove(*_due(first, stop, epoch, missed, partial))
-        if partial and epoch.first > taken.next and len(taken.owed) < OWED_MAX:
-            taken.owed.add(taken.next, epoch.first)
+            taken = place.epochs[epoch.epoch] = Taken()
+            if place.done is not None and epoch.epoch <= place.begun:
+                taken.found = epoch.first
+        if place.done is not None:
+            _leave(taken, epoch, place, partial)
         taken.next = max(taken.next, epoch.stop)
 
 
-def _due(first: int, stop: int, epoch: Epoch, missed: bool, partial: bool) -> tuple[int, int]:
-    """The part of what is owed that is to be read now, and is lost if nobody has it."""
-    if partial or (not first and not missed):
-        low, high = max(first, epoch.first), min(stop, epoch.stop)
-    else:  # all answer; before an epoch's beginning, wherever that is, there is nothing to miss
-        low, high = first or epoch.origin, stop
-    return (low, high) if low < high else (0, 0)
+def _leave(taken: Taken, epoch: Epoch, place: Reached, partial: bool) -> None:
+    """Before more of an epoch is taken: what is owed of it from now on."""
+    for first, stop in list(taken.owed):
+        for due in _due(first, stop, taken, epoch, place, partial):
+            taken.owed.remove(*due)
+    there = epoch.first if partial else 0 if taken.next else max(taken.found, epoch.origin)
+    if there > taken.next and len(taken.owed) < OWED_MAX:
+        taken.owed.add(taken.next, there)
 
 
-def waiting(positions: Mapping[str, int], survey: Survey) -> list[str]:
-    """Streams that go no further before all peers answer: too much would have to be remembered."""
-    if not survey.partial:
-        return []
-    return [s for s, place in reached(positions).items() if len(place.epochs) >= EPOCHS_MAX]
+def _due(
+    first: int, stop: int, taken: Taken, epoch: Epoch, place: Reached, partial: bool
+) -> list[tuple[int, int]]:
+    """The parts of what is owed that are to be read now, and are lost if nobody has them."""
+    parts = [(max(first, epoch.first), min(stop, epoch.stop))]
+    if not partial:  # nobody else has it; but what never was there is not missed
+        begin = taken.found if epoch.epoch <= place.begun else 0 if first else epoch.origin
+        parts.append((max(first, begin), stop))
+    return [(low, high) for low, high in parts if low < high]
 
 
 def backlog(start: Mapping[str, int], end: Mapping[str, int], survey: Survey) -> list[Range]:
@@ -224,7 +236,7 @@ def backlog(start: Mapping[str, int], end: Mapping[str, int], survey: Survey) ->
                 events.remove(first, stop)
             for first, stop in events:
                 # Whoever has read some of it misses what a log that was begun anew does not have.
-                first = first or origins.get(epoch, 0)
+                first = first or (0 if place.done is not None else origins.get(epoch, 0))
                 if stop > first:
                     ranges.append(Range(stream, epoch, first, stop))
     return ranges
@@ -246,6 +258,27 @@ def ending(given: Mapping[str, int], everything: Mapping[str, int]) -> Positions
 
 
 # --- how far it goes -----------------------------------------------------------------------------
+
+
+def next_offset(
+    start: Mapping[str, int], seen: Survey, now: Survey, events_max: int | None
+) -> Positions:
+    """Where the next batch ends: towards what was `seen`; what is over `now` is forgotten."""
+    end = available(start, seen)
+    if events_max is not None:
+        end = limited(start, end, seen, events_max)
+    if end != start or full_streams(end):
+        end = pruned(start, end, now)
+    return end
+
+
+def full_streams(positions: Mapping[str, int]) -> list[str]:
+    """Streams that go on with no further epoch before some are forgotten."""
+    return [
+        stream
+        for stream, place in reached(positions).items()
+        if place.done is not None and len(place.epochs) >= EPOCHS_MAX
+    ]
 
 
 def limited(
@@ -280,7 +313,7 @@ def _go(place: Reached, goal: Reached, ranges: Mapping[int, list[Range]], events
             count = min(events_max, wanted.events)
             if not count:
                 return
-            taken = place.epochs.setdefault(epoch, Taken())
+            taken = place.epochs.setdefault(epoch, Taken(found=goal.epochs[epoch].found))
             taken.take(wanted.first, wanted.first + count)
             if place.done is None:
                 taken.owed.clear()  # before where the log begins there is nothing
@@ -333,4 +366,5 @@ def _is_over(taken: Taken, epoch: Epoch | None, place: Reached) -> bool:
     """Whether nobody will have more of it; one that nobody knows may be in a log that is away."""
     if epoch is None:
         return place.done is not None
-    return epoch.ended and taken.next >= epoch.stop
+    due = any(_due(*owed, taken, epoch, place, partial=False) for owed in taken.owed)
+    return epoch.ended and taken.next >= epoch.stop and not due

@@ -3,11 +3,12 @@
 Belongs here: names and types.  Does not belong here: what an offset means, and how far the next
 one goes (`planning`).
 
-Beside `stream/epoch` a stream may have three other keys, where several peers keep it:
+Beside `stream/epoch` a stream may have other keys, where several peers keep it:
 
 - `stream/done`: epochs up to this one are over, unless they are named.
 - `stream/begun`: epochs up to this one were there when the query first saw the stream.
 - `stream/epoch/owed from 0`: events from there up to the value are still to come.
+- `stream/epoch/found at`: of those, the ones before the value were gone when the query began.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Positions = dict[str, int]
 EPOCHS_KEPT = 8
 _KEY = re.compile(r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})", re.DOTALL)
 _MARK = re.compile(r"(?P<stream>.+/.+)/(?P<mark>done|begun)", re.DOTALL)
+_FOUND = re.compile(r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})/found at", re.DOTALL)
 _OWED = re.compile(
     r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})/owed from (?P<first>[0-9]{1,19})", re.DOTALL
 )
@@ -129,8 +131,19 @@ def parse_owed(key: str) -> tuple[str, int, int] | None:
 
 def stream_of(key: str) -> str | None:
     """The stream of a key of whatever kind; `None` if it is none of ours."""
-    found = parse_key(key) or parse_mark(key) or parse_owed(key)
+    found = parse_key(key) or parse_mark(key) or parse_owed(key) or parse_found(key)
     return found[0] if found else None
+
+
+def found_key(stream: str, epoch: int) -> str:
+    """Where an offset says how far an epoch was gone when the query began."""
+    return f"{stream}/{epoch}/found at"
+
+
+def parse_found(key: str) -> tuple[str, int] | None:
+    """Stream and epoch; `None` if it is another key."""
+    found = _FOUND.fullmatch(key)
+    return (found["stream"], int(found["epoch"])) if found else None
 
 
 def in_order(positions: Mapping[str, int]) -> Positions:

@@ -220,6 +220,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Survey | None = None  # of Trigger.AvailableNow
         self._survey = Survey()
         self._reported: dict[str, str] = {}
+        self._full: list[str] = []
         self._checked = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -248,13 +249,22 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = at.check_offset(start)
         survey = self._look()
         self._check_checkpoint(begin, survey)
+        self._say_full(begin, survey)
         seen = survey if self._target is None else self._target
-        end = planning.available(begin, seen)
-        if isinstance(limit, ReadMaxRows):
-            end = planning.limited(begin, end, seen, limit.max_rows)
-        if end != begin:
-            end = planning.pruned(begin, end, survey)
-        return end
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return planning.next_offset(begin, seen, survey, most)
+
+    def _say_full(self, begin: Positions, survey: Survey) -> None:
+        """A stream cannot go on before those who are away have said what they have of it."""
+        full = planning.full_streams(begin) if survey.partial else []
+        if full and full != self._full:
+            log.warning(
+                "%s: the publisher began anew %d times since a peer is away: no new epoch is read "
+                "before it is back, or is no longer in option peers",
+                ", ".join(full),
+                planning.EPOCHS_MAX,
+            )
+        self._full = full
 
     def _check_checkpoint(self, begin: Positions, survey: Survey) -> None:
         """A checkpoint none of whose streams is here is somebody else's."""
