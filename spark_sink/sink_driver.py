@@ -58,6 +58,9 @@ SETTINGS = {
     # Small batches with few partitions write without a sort by partition before.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.streaming.minBatchesToRetain": "20",
+    # With checks beside each file there are twice as many, and Spark runs `chmod` for each one.
+    # Parquet and the table's journal have checks of their own.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # A task's files come all at once or not at all, so that one that is tried again adds nothing.
     "spark.sql.sources.commitProtocolClass": (
         "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
@@ -133,6 +136,9 @@ class Job:
         """Start the query where the table ends."""
         begin = self._reconcile()
         survey = LogSource(self._driver.config.log).survey()
+        for where, why in survey.problems.items():
+            note = {"kind": "note", "output": self.output.name, "text": f"{where}: {why}"}
+            self._driver.report(note)
         self._target = planning.available(self.table.positions, survey)
         self.writer = BatchWriter(
             self.output, self.table, self.checkpoint, begin, self._driver.report

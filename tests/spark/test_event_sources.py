@@ -135,6 +135,18 @@ def test_a_missing_folder_is_a_problem_and_an_error_where_it_is_named(tmp_path: 
     assert REAL.names(str(tmp_path)) == {}
 
 
+def test_a_second_log_of_a_stream_is_said_and_not_mixed_in(tmp_path: Path) -> None:
+    write_log(tmp_path, 10)
+    write_log(tmp_path / "other", 20)
+    (copied,) = (tmp_path / "other").iterdir()
+    copied.rename(tmp_path / "a copy")
+    (tmp_path / "other").rmdir()
+    found = LogSource(str(tmp_path)).survey()
+    assert found.streams[STREAM].epochs == [Epoch(EPOCH, 0, 0, 10, False)]
+    assert "is not read" in found.problems[str(tmp_path / "a copy")]
+    assert not found.partial
+
+
 # --- peers ---------------------------------------------------------------------------------------
 
 
