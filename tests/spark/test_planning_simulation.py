@@ -231,6 +231,12 @@ def test_every_event_is_read_once_or_reported_lost(part: int) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
+@pytest.mark.parametrize("seed", [180, 2542, 13571, 15510])
+def test_worlds_that_once_went_wrong(seed: int) -> None:
+    """Run again with fewer rows; forgot what was owed; took what came since for what had gone."""
+    run(seed)
+
+
 def test_so_it_is_where_an_offset_may_name_few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "EPOCHS_MAX", EPOCHS_KEPT + 4)
     for seed in range(100):
