@@ -28,7 +28,7 @@ from meshmsg import ConfigError, LogError, MeshError
 from meshmsg.spark_sink import planning
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
-from meshmsg.spark_sink.session import session
+from meshmsg.spark_sink.session import remove_sockets, session
 from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind, plan_shape
 from meshmsg.spark_sink.sink_checkpoint import reconcile
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
@@ -355,6 +355,7 @@ def _listen(driver: Driver) -> None:
     if spark is not None:
         with contextlib.suppress(Exception):
             os.kill(java_pid(spark), signal.SIGKILL)
+    remove_sockets()
     os._exit(FAILED)
 
 
@@ -384,5 +385,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
+    remove_sockets()
     sys.stderr.flush()
     os._exit(status)  # threads of Py4J may still wait for a Java that is gone
