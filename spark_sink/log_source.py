@@ -39,6 +39,9 @@ class EventSource(Protocol):
         What lies before the epoch's beginning is passed over.
         """
 
+    def away(self) -> dict[str, float]:
+        """What of it cannot be reached now and may be again, and for how many seconds."""
+
     def close(self) -> None:
         """Let go of files and sockets."""
 
@@ -72,18 +75,27 @@ class LogSource:
         except OSError as error:
             found.problems[self.path] = str(error)
             return found
-        for folder in folders:
+        chosen: dict[str, LogFolder] = {}
+        for folder in sorted(folders, key=lambda folder: folder.path):
             try:
                 state = self._look(folder)
             except OSError as error:  # a LogError is one
                 found.problems[folder.path] = str(error)
                 continue
-            found.streams[state.stream] = state
+            named = folder.path == LogFolder.of(self.path, state.stream).path
+            other = folder
+            if state.stream not in chosen or named:
+                other = chosen.get(state.stream, folder)
+                chosen[state.stream] = folder
+                found.streams[state.stream] = state
+            if other is not chosen[state.stream]:
+                problem = f"it has a log of {state.stream}, as {chosen[state.stream].path} has"
+                found.problems[other.path] = f"{problem}: it is not read. Name the folder to read"
+        self._folders |= chosen
         return found
 
     def _look(self, folder: LogFolder) -> StreamState:
         with LogReader(folder) as reader:
-            self._folders[reader.stream] = folder
             epochs = []
             last = reader.journal.epochs[-1].epoch if reader.journal.epochs else 0
             for known in reader.journal.epochs:
@@ -157,6 +169,10 @@ class LogSource:
                 yield Loss(stream, epoch, at, stop, "gone")
                 return
             raise ShortRead(self.path, stream, epoch, at, stop)
+
+    def away(self) -> dict[str, float]:
+        """See `EventSource`.  A folder has nobody beside it who could have the same."""
+        return {}
 
     def close(self) -> None:
         """See `EventSource`."""

@@ -2,14 +2,15 @@
 
 Several may keep the same stream.  A range is read from the one that has most of it; what one has
 not, the others are asked for.  One that does not answer is left alone for a while, so that it does
-not slow down the rest.
+not slow down the rest.  What all who answer have lost is waited for while somebody has not been
+away for too long: it may be there.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from meshmsg import Loss
 from meshmsg._errors import ReplayError
@@ -35,15 +36,18 @@ Clock = Callable[[], float]
 class _Peer:
     """One address: its connection, and what it said last."""
 
-    def __init__(self, address: str, mesh: str, clock: Clock) -> None:
+    def __init__(self, address: str, mesh: str, clock: Clock, away_s: float | None) -> None:
         self.address = address
         self._mesh = mesh
         self._clock = clock
         self._client: ReplayClient | None = None
         self.logs: dict[str, RemoteLog] = {}
         self.problem = ""
+        self.away_since = 0.0  #: while there is a problem
         self._pause_s = 0.0
         self._again_at = 0.0
+        if away_s is not None:  # it is known to be: nobody waits for it who need not
+            self._put_off("it was away when the batch was planned", away_s)
 
     def client(self, timeout_s: float) -> ReplayClient:
         """A new connection."""
@@ -60,11 +64,23 @@ class _Peer:
             self.logs = {found.stream: found for found in self._client.logs()}
         except ReplayError as error:
             self.close()
-            self.problem = error.problem
-            self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
-            self._again_at = self._clock() + self._pause_s
+            self._put_off(error.problem)
         else:
             self.problem, self._pause_s = "", 0.0
+
+    def _put_off(self, problem: str, away_s: float = 0.0) -> None:
+        now = self._clock()
+        if not self.problem:
+            self.away_since = now - away_s
+        self.problem = problem
+        self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
+        self._again_at = now + self._pause_s
+
+    def epoch_of(self, wanted: Range) -> Epoch | None:
+        """What it said of an epoch."""
+        remote = self.logs.get(wanted.stream)
+        known = [] if remote is None else epochs_of(remote)
+        return next((epoch for epoch in known if epoch.epoch == wanted.epoch), None)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -74,7 +90,11 @@ class _Peer:
 
 
 class PeerSource:
-    """Logs of peers; see `EventSource`."""
+    """Logs of peers; see `EventSource`.
+
+    `away` are peers that could not be reached when a batch was planned, and for how long: what
+    others have lost is waited for until a peer has been away for `timeout_s`.
+    """
 
     def __init__(
         self,
@@ -82,17 +102,24 @@ class PeerSource:
         *,
         mesh: str = "default",
         timeout_s: float = 300.0,
-        clock: Clock = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        away: Mapping[str, float] | None = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
-        self._peers = [_Peer(address, mesh, clock) for address in addresses]
+        self._clock = clock or time.monotonic
+        known = away or {}
+        self._peers = [_Peer(a, mesh, self._clock, known.get(a)) for a in addresses]
         self._timeout_s = timeout_s
-        self._clock = clock
-        self._sleep = sleep
+        self._sleep = sleep or time.sleep
+
+    def away(self) -> dict[str, float]:
+        """Peers that cannot be reached, and for how many seconds."""
+        now = self._clock()
+        return {p.address: max(0.0, now - p.away_since) for p in self._peers if p.problem}
 
     def survey(self) -> Survey:
         """See `EventSource`."""
-        found = Survey()
+        found = Survey(spread=len(self._peers) > 1)
         for peer in self._peers:
             peer.ask()
             if peer.problem:
@@ -103,7 +130,7 @@ class PeerSource:
                 if state is None:
                     state = StreamState(remote.stream, [], remote.codec)
                     found.streams[remote.stream] = state
-                state.epochs = _merged(state.epochs, epochs_of(remote))
+                state.epochs = merged(state.epochs, epochs_of(remote))
         return found
 
     def codec_of(self, stream: str) -> str:
@@ -140,30 +167,23 @@ class PeerSource:
                 return item.frame.time_at(item.lo)
         return None
 
-    def _having(self, stream: str) -> list[_Peer]:
-        """Peers with a log of this stream, whoever has most first; recorders before publishers."""
-        if not any(stream in peer.logs for peer in self._peers):
-            for peer in self._peers:
-                peer.ask()
-        having = [peer for peer in self._peers if stream in peer.logs and not peer.problem]
-
-        def rank(peer: _Peer) -> tuple[tuple[int, int], bool]:
-            remote = peer.logs[stream]
-            return remote.latest or (0, 0), remote.recorded
-
-        return sorted(having, key=rank, reverse=True)
-
     def read(self, wanted: Range) -> Iterator[Run | Loss]:
         """See `EventSource`.  Waits for peers that are away, and tries again, as long as it may."""
         deadline = self._clock() + self._timeout_s
+        if not any(wanted.stream in peer.logs for peer in self._peers):
+            self._ask_all()
         while True:
             try:
-                for item in self._from_any(wanted, self._having(wanted.stream)):
+                for item in self._from_any(wanted):
+                    if isinstance(item, Loss) and self._may_be_elsewhere(item):
+                        break  # somebody came back: once more, from here on
                     stop = item.stop if isinstance(item, Loss) else item.frame.first + item.hi
                     wanted = wanted._replace(first=stop)
                     deadline = self._clock() + self._timeout_s
                     yield item
-                return
+                else:
+                    return
+                continue
             except ReplayError as error:
                 problem = str(error)
             if self._clock() >= deadline:
@@ -175,40 +195,81 @@ class PeerSource:
                 )
             log.warning("%s@%s:%s: %s; waiting", *wanted[:3], problem)
             self._sleep(RETRY_S)
-            for peer in self._peers:
+            self._ask_all()
+
+    def _ask_all(self) -> None:
+        for peer in self._peers:
+            peer.ask()
+
+    def _may_be_elsewhere(self, loss: Loss) -> bool:
+        """Wait for peers that are away; `True` if one came back, `False` if none did in time."""
+        said = False
+        while True:
+            until = self._clock() - self._timeout_s
+            away = [p for p in self._peers if p.problem and p.away_since > until]
+            if not away:
+                return False
+            if not said:
+                names = ", ".join(peer.address for peer in away)
+                log.warning("%s; waiting for %s, which may have them", loss, names)
+                said = True
+            self._sleep(RETRY_S)
+            for peer in away:
                 peer.ask()
+            if not all(peer.problem for peer in away):
+                return True
 
-    def _from_any(self, wanted: Range, peers: Sequence[_Peer]) -> Iterator[Run | Loss]:
-        """A range from the first of some peers; what it has lost, from the others."""
-        if not peers:
-            raise ReplayError(wanted.stream, "no peer that answers has this stream")
-        peer, others = peers[0], peers[1:]
-        known = next(
-            (e for e in epochs_of(peer.logs[wanted.stream]) if e.epoch == wanted.epoch), None
-        )
-        first = wanted.first
-        if known is not None and not others and not first:
-            first = min(known.origin, wanted.stop)
-        if known is not None and known.ended and known.stop < wanted.stop and not others:
+    def _from_any(self, wanted: Range) -> Iterator[Run | Loss]:
+        """A range from whoever has most of it; what that one has not, from the others."""
+        having = [
+            (peer, epoch)
+            for peer in self._peers
+            if not peer.problem and (epoch := peer.epoch_of(wanted)) is not None
+        ]
+        if not having:
+            raise ReplayError(wanted.stream, f"no peer that answers has epoch {wanted.epoch}")
+
+        def rank(pair: tuple[_Peer, Epoch]) -> tuple[int, int, bool]:
+            peer, epoch = pair
+            there = min(epoch.stop, wanted.stop) - max(epoch.first, wanted.first)
+            return there, epoch.stop, peer.logs[wanted.stream].recorded
+
+        having.sort(key=rank, reverse=True)
+        first = wanted.first or min(epoch.origin for _, epoch in having)
+        last = min(wanted.stop, max(epoch.stop for _, epoch in having))
+        if first < last:
+            yield from self._fill(wanted._replace(first=first, stop=last), having, "gone")
+        if last < wanted.stop:
+            if not all(epoch.ended for _, epoch in having) or any(p.problem for p in self._peers):
+                raise ReplayError(wanted.stream, f"the log of epoch {wanted.epoch} ends at {last}")
             # It is over and ended before that: a crash of the machine took its end.
-            stop = max(first, known.stop)
-            yield from self._from_one(peer, wanted._replace(first=first, stop=stop), others)
-            yield Loss(wanted.stream, wanted.epoch, stop, wanted.stop, "gone")
-            return
-        yield from self._from_one(peer, wanted._replace(first=first), others)
+            yield Loss(wanted.stream, wanted.epoch, max(first, last), wanted.stop, "gone")
 
-    def _from_one(
-        self, peer: _Peer, wanted: Range, others: Sequence[_Peer]
+    def _fill(
+        self, wanted: Range, having: Sequence[tuple[_Peer, Epoch]], reason: str
     ) -> Iterator[Run | Loss]:
-        if not wanted.events:
+        """A range from the first of some peers that has any of it, around that from the others."""
+        for place, (peer, epoch) in enumerate(having):
+            others = having[place + 1 :]
+            first, stop = max(wanted.first, epoch.first), min(wanted.stop, epoch.stop)
+            if first >= stop:
+                if epoch.origin <= wanted.first < epoch.first:
+                    reason = "expired"
+                continue
+            if wanted.first < first:
+                why = "expired" if epoch.origin <= wanted.first else reason
+                yield from self._fill(wanted._replace(stop=first), others, why)
+            with peer.client(READ_TIMEOUT_S) as client:
+                for item in client.read(wanted.stream, wanted.epoch, first, stop):
+                    if isinstance(item, Loss):
+                        lost = wanted._replace(first=item.first, stop=item.stop)
+                        yield from self._fill(lost, others, item.reason)
+                    else:
+                        yield item
+            if stop < wanted.stop:
+                yield from self._fill(wanted._replace(first=stop), others, reason)
             return
-        with peer.client(READ_TIMEOUT_S) as client:
-            for item in client.read(*wanted):
-                if isinstance(item, Loss) and others:
-                    missing = wanted._replace(first=item.first, stop=item.stop)
-                    yield from self._from_any(missing, others)
-                else:
-                    yield item
+        yield Loss(wanted.stream, wanted.epoch, wanted.first, wanted.stop, reason)
 
     def close(self) -> None:
         """See `EventSource`."""
@@ -229,7 +290,7 @@ def epochs_of(remote: RemoteLog) -> list[Epoch]:
     return found
 
 
-def _merged(ours: list[Epoch], theirs: list[Epoch]) -> list[Epoch]:
+def merged(ours: list[Epoch], theirs: list[Epoch]) -> list[Epoch]:
     """What two peers have of a stream, together."""
     found = {epoch.epoch: epoch for epoch in ours}
     for other in theirs:

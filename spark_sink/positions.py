@@ -1,11 +1,14 @@
-"""Offsets as Spark keeps them: `{"stream/epoch": next}`, and what lies between two of them.
+"""Offsets as Spark keeps them, `{"stream/epoch": next}`: their keys, and the words around them.
 
-Pure: dictionaries in, dictionaries and ranges out.  Two rules make an offset mean the same rows
-whenever it is read again:
+Belongs here: names and types.  Does not belong here: what an offset means, and how far the next
+one goes (`planning`).
 
-- An epoch that an offset does not name starts at its beginning, if no later epoch of its stream is
-  named.  If one is, it was read to its end (or the query began behind it), and is left out.
-- Positions never go back.
+Beside `stream/epoch` a stream may have other keys, where several peers keep it:
+
+- `stream/done`: epochs up to this one are over, unless they are named.
+- `stream/begun`: epochs up to this one were there when the query first saw the stream.
+- `stream/epoch/owed from 0`: events from there up to the value are still to come.
+- `stream/epoch/found at`: of those, the ones before the value were gone when the query began.
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ Positions = dict[str, int]
 #: Epochs that ended and are read stay in an offset until so many later ones are named.
 EPOCHS_KEPT = 8
 _KEY = re.compile(r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})", re.DOTALL)
+_MARK = re.compile(r"(?P<stream>.+/.+)/(?P<mark>done|begun)", re.DOTALL)
+_FOUND = re.compile(r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})/found at", re.DOTALL)
+_OWED = re.compile(
+    r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})/owed from (?P<first>[0-9]{1,19})", re.DOTALL
+)
 
 
 class Epoch(NamedTuple):
@@ -52,6 +60,13 @@ class Survey:
 
     streams: dict[str, StreamState] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    spread: bool = False
+    """Several places may keep a stream, and one may have what the others have not."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether somebody who cannot be asked now may have more of the same streams."""
+        return self.spread and bool(self.problems)
 
 
 class Range(NamedTuple):
@@ -83,6 +98,54 @@ def parse_key(key: str) -> tuple[str, int] | None:
     return (found["stream"], int(found["epoch"])) if found else None
 
 
+def done_key(stream: str) -> str:
+    """Where an offset says which epochs are over."""
+    return f"{stream}/done"
+
+
+def begun_key(stream: str) -> str:
+    """Where an offset says which epochs were there when it began."""
+    return f"{stream}/begun"
+
+
+def owed_key(stream: str, epoch: int, first: int) -> str:
+    """Where an offset says what is still to come of an epoch, from `first` on.
+
+    >>> owed_key("pricing/orders.**", 1700000000000000, 0)
+    'pricing/orders.**/1700000000000000/owed from 0'
+    """
+    return f"{stream}/{epoch}/owed from {first}"
+
+
+def parse_mark(key: str) -> tuple[str, str] | None:
+    """Stream, and `done` or `begun`; `None` if it is another key."""
+    found = _MARK.fullmatch(key)
+    return (found["stream"], found["mark"]) if found else None
+
+
+def parse_owed(key: str) -> tuple[str, int, int] | None:
+    """Stream, epoch and the first that is still to come; `None` if it is another key."""
+    found = _OWED.fullmatch(key)
+    return (found["stream"], int(found["epoch"]), int(found["first"])) if found else None
+
+
+def stream_of(key: str) -> str | None:
+    """The stream of a key of whatever kind; `None` if it is none of ours."""
+    found = parse_key(key) or parse_mark(key) or parse_owed(key) or parse_found(key)
+    return found[0] if found else None
+
+
+def found_key(stream: str, epoch: int) -> str:
+    """Where an offset says how far an epoch was gone when the query began."""
+    return f"{stream}/{epoch}/found at"
+
+
+def parse_found(key: str) -> tuple[str, int] | None:
+    """Stream and epoch; `None` if it is another key."""
+    found = _FOUND.fullmatch(key)
+    return (found["stream"], int(found["epoch"])) if found else None
+
+
 def in_order(positions: Mapping[str, int]) -> Positions:
     """The same, sorted: Spark compares offsets as text."""
     return dict(sorted(positions.items()))
@@ -91,7 +154,7 @@ def in_order(positions: Mapping[str, int]) -> Positions:
 def check_offset(offset: Any) -> Positions:
     """An offset from a checkpoint, if it is one of ours; raises `OtherCheckpoint`."""
     good = isinstance(offset, dict) and all(
-        parse_key(key) is not None and type(value) is int and value >= 0
+        stream_of(key) is not None and type(value) is int and value >= 0
         for key, value in offset.items()
     )
     if not good:
@@ -110,18 +173,6 @@ def by_stream(positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
     return found
 
 
-def earliest(survey: Survey) -> Positions:
-    """Before the oldest event of each stream."""
-    return in_order(
-        {
-            key_of(state.stream, epoch.epoch): epoch.first
-            for state in survey.streams.values()
-            for epoch in state.epochs
-            if epoch.stop > epoch.first
-        }
-    )
-
-
 def newest(survey: Survey) -> Positions:
     """Behind the newest event of each stream."""
     found = {}
@@ -130,88 +181,6 @@ def newest(survey: Survey) -> Positions:
             last = state.epochs[-1]
             found[key_of(state.stream, last.epoch)] = last.stop
     return in_order(found)
-
-
-def available(start: Mapping[str, int], survey: Survey) -> Positions:
-    """Where a reader that stands at `start` can go: all that is there now."""
-    target = dict(start)
-    named = by_stream(start)
-    for state in survey.streams.values():
-        known = named.get(state.stream, {})
-        newest_named = max(known, default=0)
-        for epoch in state.epochs:
-            if epoch.epoch in known:
-                key = key_of(state.stream, epoch.epoch)
-                target[key] = max(target[key], epoch.stop)
-            elif epoch.epoch > newest_named and (known or epoch.stop > epoch.first):
-                # One that has expired as a whole is named too: what was missed is to be seen.
-                target[key_of(state.stream, epoch.epoch)] = epoch.stop
-    return in_order(target)
-
-
-def backlog(start: Mapping[str, int], end: Mapping[str, int], survey: Survey) -> list[Range]:
-    """The ranges between two offsets that have events, by stream and epoch."""
-    ranges = []
-    for stream, epochs in sorted(by_stream(end).items()):
-        state = survey.streams.get(stream)
-        origins = {e.epoch: e.origin for e in state.epochs} if state is not None else {}
-        for epoch, stop in sorted(epochs.items()):
-            # Whoever has read some of it misses what a log that was begun anew does not have.
-            first = start.get(key_of(stream, epoch), 0) or origins.get(epoch, 0)
-            if stop > first:
-                ranges.append(Range(stream, epoch, first, stop))
-    return ranges
-
-
-def limited(
-    start: Mapping[str, int], end: Mapping[str, int], survey: Survey, events_max: int
-) -> Positions:
-    """As far towards `end` as so many events go; each stream gets its share, old epochs first."""
-    waiting: dict[str, list[Range]] = defaultdict(list)
-    for found in backlog(start, end, survey):
-        waiting[found.stream].append(found)
-    counts = {stream: sum(r.events for r in ranges) for stream, ranges in waiting.items()}
-    if sum(counts.values()) <= events_max:
-        return in_order(end)
-    shares = _shares(counts, events_max)
-    # An epoch is named when something of it is taken: never before all older ones are.
-    reached = dict(start)
-    for stream, ranges in waiting.items():
-        left = shares[stream]
-        for epoch_range in ranges:
-            taken = min(left, epoch_range.events)
-            if taken:
-                reached[key_of(stream, epoch_range.epoch)] = epoch_range.first + taken
-            left -= taken
-    return in_order(reached)
-
-
-def _shares(counts: Mapping[str, int], events_max: int) -> dict[str, int]:
-    """What each stream may have of the limit: by its backlog, at least one while it lasts."""
-    total, left = sum(counts.values()), events_max
-    shares = {}
-    for stream, count in sorted(counts.items(), key=lambda item: (item[1], item[0])):
-        share = min(count, left, max(1, events_max * count // total))
-        shares[stream] = share
-        left -= share
-    largest = max(counts, key=lambda stream: counts[stream])
-    shares[largest] = min(counts[largest], shares[largest] + left)
-    return shares
-
-
-def pruned(start: Mapping[str, int], end: Mapping[str, int], survey: Survey) -> Positions:
-    """Without epochs that ended, were read before this batch, and lie far back."""
-    kept = dict(end)
-    for stream, epochs in by_stream(end).items():
-        state = survey.streams.get(stream)
-        if state is None or len(epochs) <= EPOCHS_KEPT:
-            continue
-        ended = {e.epoch: e.stop for e in state.epochs if e.ended}
-        for epoch in sorted(epochs)[:-EPOCHS_KEPT]:
-            key = key_of(stream, epoch)
-            if epoch in ended and start.get(key, -1) >= ended[epoch]:
-                del kept[key]
-    return in_order(kept)
 
 
 def split(ranges: Iterable[Range], shares: int) -> list[list[Range]]:
@@ -250,7 +219,7 @@ def parse_positions(text: str, field_name: str) -> dict[str, int | str]:
     if not isinstance(found, dict):
         raise ConfigError(field_name, problem)
     for key, value in found.items():
-        by_number = type(value) is int and value >= 0 and parse_key(key) is not None
+        by_number = type(value) is int and value >= 0 and stream_of(key) is not None
         if not by_number and value not in ("earliest", "latest"):
             raise ConfigError(field_name, f"{key!r}: {value!r} in {problem}")
     return found

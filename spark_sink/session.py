@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +30,29 @@ SETTINGS = {
 }
 """What the sink daemon runs with, and `session` unless told otherwise."""
 
-LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""A Spark that is all on this machine listens to nobody else."""
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Over TCP a task waits 40 ms for its first bytes: small writes, and an answer that is put off.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+"""A Spark that is all on this machine listens to nobody else, and talks to its Python in short."""
+
+SOCKETS = "spark.python.unix.domain.socket.dir"
+
+
+@functools.cache
+def _socket_folder() -> str:
+    """Where sockets are that nobody else may use: they ask for no password."""
+    made = tempfile.mkdtemp(prefix="meshmsg-spark-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+def remove_sockets() -> None:
+    """For a process that ends without a word; after this there is no new session."""
+    if _socket_folder.cache_info().currsize:
+        shutil.rmtree(_socket_folder(), ignore_errors=True)
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -62,7 +87,9 @@ def session(
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         chosen = master or "local[*]"
         builder = builder.master(chosen)
-        settings = {**SETTINGS, **(LOCAL_SETTINGS if chosen.startswith("local") else {})}
+        settings = dict(SETTINGS)
+        if chosen.startswith("local"):
+            settings |= {**LOCAL_SETTINGS, SOCKETS: _socket_folder()}
         for key, value in settings.items():
             builder = builder.config(key, value)
     for key, value in (config or {}).items():

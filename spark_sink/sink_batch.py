@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,8 +28,12 @@ log = logging.getLogger("meshmsg.spark_sink")
 
 Shape = Callable[["DataFrame"], "DataFrame"]
 Report = Callable[[dict[str, Any]], None]
+#: What is counted, which rows go into the table and which are set aside, columns that are left out.
+Words = tuple[list["Column"], "Column", "Column", list[str]]
 
 VIEW = "events"
+#: What Spark makes in a folder before it writes the first file.
+SPARK_FOLDERS = "_temporary/0/_temporary"
 
 
 class Stopped(Exception):
@@ -156,6 +161,7 @@ class BatchWriter:
         self._begin = begin  #: where batch 0 begins
         self._report = report
         self._shape = make_shape(output)
+        self._words: Words | None = None  #: made once: each costs a call to Java
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -233,22 +239,16 @@ class BatchWriter:
     def _stage(self, rows: DataFrame, folder: str, ranges: list[Range]) -> dict[str, Any]:
         """Spark writes the rows; the few that are none are fetched apart, if there are any."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as f
 
+        if self._words is None:
+            self._words = _words(rows.columns)
+        counts, good, bad, side = self._words
         seen = Observation()
-        side = ["loss", *(c for c in ("_error", "_raw") if c in rows.columns)]
-        lost = f.col("loss").isNotNull() if "loss" in rows.columns else f.lit(False)
-        bad = f.col("_error").isNotNull() if "_error" in rows.columns else f.lit(False)
-        counted = rows.observe(
-            seen,
-            f.count(f.lit(1)).alias("all"),
-            f.count_if(lost).alias("lost"),
-            f.count_if(bad).alias("bad"),
-            f.unix_micros(f.max("time")).alias("newest"),
-        )
-        good = counted.where(~lost & ~bad).drop(*side)
-        shaped = partitioned(self._shape(good), self.output)
-        writer = shaped.write.format("parquet").mode("overwrite")
+        shaped = self._shape(rows.observe(seen, *counts).where(good).drop(*side))
+        shaped = partitioned(shaped, self.output)
+        # Folders that are there already cost Spark no `chmod` each: it runs a process for that.
+        os.makedirs(f"{folder}/out/{SPARK_FOLDERS}")
+        writer = shaped.write.format("parquet").mode("append")
         if self.output.partition_by:
             writer = writer.partitionBy(*self.output.partition_by)
         writer.save(f"{folder}/out")
@@ -283,6 +283,22 @@ class BatchWriter:
         kept = ["stream", "epoch", "seq", "topic", "key", "time", "_error", "_raw"]
         renamed = rows.select(*kept).withColumnsRenamed({"_error": "reason", "_raw": "payload"})
         renamed.write.format("parquet").save(f"{folder}/quarantine")
+
+
+def _words(columns: list[str]) -> Words:
+    """What is asked of each batch."""
+    from pyspark.sql import functions as f
+
+    side = ["loss", *(name for name in ("_error", "_raw") if name in columns)]
+    lost = f.col("loss").isNotNull() if "loss" in columns else f.lit(False)
+    bad = f.col("_error").isNotNull() if "_error" in columns else f.lit(False)
+    counts = [
+        f.count(f.lit(1)).alias("all"),
+        f.count_if(lost).alias("lost"),
+        f.count_if(bad).alias("bad"),
+        f.unix_micros(f.max("time")).alias("newest"),
+    ]
+    return counts, ~lost & ~bad, bad, side
 
 
 def _wanted(ranges: list[Range]) -> Column:

@@ -25,6 +25,7 @@ from meshmsg import ConfigError, LogError, MeshError, Peer, PeerConfig
 from meshmsg._peer import config_arguments
 from meshmsg.recovery.log_cursors import Cursor, Cursors
 from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder, find_logs
+from meshmsg.spark_sink import planning
 from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.java import ensure_java
 from meshmsg.spark_sink.log_source import LogSource
@@ -360,8 +361,8 @@ class SinkDaemon:
 
     def _output(self, name: str, survey: at.Survey) -> dict[str, Any]:
         state = self._states[name]
-        target = at.available(state.positions, survey)
-        waiting = at.backlog(state.positions, target, survey)
+        target = planning.available(state.positions, survey)
+        waiting = planning.backlog(state.positions, target, survey)
         lag = sum(r.events for r in waiting)
         since = state.newest_time or self._began
         ordered = sorted(state.batches)

@@ -25,10 +25,10 @@ import msgspec
 from pyspark.errors import AnalysisException
 
 from meshmsg import ConfigError, LogError, MeshError
-from meshmsg.spark_sink import positions as at
+from meshmsg.spark_sink import planning
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
-from meshmsg.spark_sink.session import session
+from meshmsg.spark_sink.session import remove_sockets, session
 from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind, plan_shape
 from meshmsg.spark_sink.sink_checkpoint import reconcile
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
@@ -58,6 +58,9 @@ SETTINGS = {
     # Small batches with few partitions write without a sort by partition before.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.streaming.minBatchesToRetain": "20",
+    # With checks beside each file there are twice as many, and Spark runs `chmod` for each one.
+    # Parquet and the table's journal have checks of their own.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # A task's files come all at once or not at all, so that one that is tried again adds nothing.
     "spark.sql.sources.commitProtocolClass": (
         "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
@@ -133,7 +136,10 @@ class Job:
         """Start the query where the table ends."""
         begin = self._reconcile()
         survey = LogSource(self._driver.config.log).survey()
-        self._target = at.available(self.table.positions, survey)
+        for where, why in survey.problems.items():
+            note = {"kind": "note", "output": self.output.name, "text": f"{where}: {why}"}
+            self._driver.report(note)
+        self._target = planning.available(self.table.positions, survey)
         self.writer = BatchWriter(
             self.output, self.table, self.checkpoint, begin, self._driver.report
         )
@@ -349,6 +355,7 @@ def _listen(driver: Driver) -> None:
     if spark is not None:
         with contextlib.suppress(Exception):
             os.kill(java_pid(spark), signal.SIGKILL)
+    remove_sockets()
     os._exit(FAILED)
 
 
@@ -378,5 +385,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
+    remove_sockets()
     sys.stderr.flush()
     os._exit(status)  # threads of Py4J may still wait for a Java that is gone

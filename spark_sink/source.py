@@ -7,6 +7,7 @@ come from (`log_source`, `peer_source`), what rows look like (`table`).
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from meshmsg import ConfigError, Loss
+from meshmsg.spark_sink import planning
 from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.errors import LossInRange, OtherCheckpoint
 from meshmsg.spark_sink.log_source import EventSource, LogSource
@@ -74,36 +76,43 @@ class MeshDataSource(DataSource):
         return options
 
 
-def open_source(options: Options) -> EventSource:
+def open_source(options: Options, away: Mapping[str, float] | None = None) -> EventSource:
     """The place that the options name; raises `ConfigError` if there is no such folder.
 
     With both, a machine that sees the folder reads it, and one that does not asks the peers.
+    `away` are peers that are known to be, and for how many seconds.
     """
     if options.path is not None and (not options.peers or os.path.isdir(options.path)):
         source = LogSource(options.path)
         source.check()
         return source
-    return PeerSource(options.peers, mesh=options.mesh, timeout_s=options.peer_timeout_s)
+    return PeerSource(options.peers, mesh=options.mesh, timeout_s=options.peer_timeout_s, away=away)
 
 
 class Task(InputPartition):
     """What one task reads."""
 
-    def __init__(self, ranges: list[Range]) -> None:
-        super().__init__([tuple(r) for r in ranges])
+    def __init__(self, ranges: list[Range], away: Mapping[str, float]) -> None:
+        super().__init__(([tuple(r) for r in ranges], dict(away)))
 
     @property
     def ranges(self) -> list[Range]:
         """The ranges, in order."""
-        return [Range(*fields) for fields in self.value]
+        return [Range(*fields) for fields in self.value[0]]
+
+    @property
+    def away(self) -> dict[str, float]:
+        """Peers that could not be reached when it was planned, and for how many seconds."""
+        found: dict[str, float] = self.value[1]
+        return found
 
 
-def plan(options: Options, ranges: list[Range]) -> list[InputPartition]:
+def plan(options: Options, ranges: list[Range], away: Mapping[str, float]) -> list[InputPartition]:
     """Tasks for ranges: at least one, as Spark would ask again and again for what has none."""
     total = sum(wanted.events for wanted in ranges)
     shares = min(options.cores, -(-total // TASK_EVENTS_MIN))
     shares = max(shares, -(-total // TASK_EVENTS_MAX), 1)
-    return [Task(part) for part in at.split(ranges, shares)] or [Task([])]
+    return [Task(part, away) for part in at.split(ranges, shares)] or [Task([], away)]
 
 
 class _Reader:
@@ -127,7 +136,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, Task)
-        source = open_source(self.options)
+        source = open_source(self.options, partition.away)
         try:
             yield from read_ranges(self.options, self.schema, source, partition.ranges)
         finally:
@@ -136,33 +145,29 @@ class _Reader:
     def place(self, place: Place, survey: Survey, field: str) -> Positions:
         """Positions for a word, a time or what a user wrote; raises `ConfigError`."""
         if place.word == "earliest":
-            return at.earliest(survey)
+            return planning.earliest(survey)
         if place.word == "latest":
-            return at.newest(survey)
+            return planning.latest(survey)
         found: Positions = {}
         if place.time_ns is not None:
             newest = at.by_stream(at.newest(survey))
             for stream, last in newest.items():
                 where = self.source.place_at(stream, place.time_ns) or max(last.items())
-                found[at.key_of(stream, where[0])] = where[1]
+                state = survey.streams[stream]
+                found |= planning.from_place(state, *where, survey.spread)
             return at.in_order(found)
         return at.in_order(self._given(dict(place.positions), survey, field))
 
     def _given(self, given: Mapping[str, int | str], survey: Survey, field: str) -> Positions:
-        words = {
-            "earliest": at.by_stream(at.earliest(survey)),
-            "latest": at.by_stream(at.newest(survey)),
-        }
+        words = {"earliest": planning.earliest(survey), "latest": planning.latest(survey)}
         found: Positions = {}
         for key, value in given.items():
-            parsed = at.parse_key(key)
-            stream = key if isinstance(value, str) or parsed is None else parsed[0]
-            if stream not in survey.streams:
+            stream = key if isinstance(value, str) else at.stream_of(key)
+            if stream is None or stream not in survey.streams:
                 there = ", ".join(sorted(survey.streams)) or "none"
                 raise ConfigError(f"option {field}", f"no stream {stream!r} is there ({there} are)")
             if isinstance(value, str):
-                for epoch, seq in words[value].get(stream, {}).items():
-                    found[at.key_of(stream, epoch)] = seq
+                found |= {k: v for k, v in words[value].items() if at.stream_of(k) == stream}
             else:
                 found[key] = value
         return found
@@ -186,35 +191,25 @@ class BatchReader(_Reader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks."""
-        survey = self.source.survey()
-        if survey.problems and self.options.rows == "events" and self.options.fail_on_loss:
-            what = "; ".join(f"{where}: {why}" for where, why in survey.problems.items())
-            raise ConfigError("spark.read", f"{what}. With failOnLoss=false the rest is read")
-        start = self.place(self.options.start, survey, "startingPosition")
-        everything = at.available(start, survey)
-        end = everything
-        if self.options.end.word != "latest":
-            end = self._ending(self.place(self.options.end, survey, "endingPosition"), everything)
-        ranges = at.backlog(start, end, survey)
-        self.refuse_expired(start, ranges, survey)
-        self.source.close()
-        return plan(self.options, ranges)
+        try:
+            return self._planned(self.source.survey())
+        finally:
+            self.source.close()
 
-    @staticmethod
-    def _ending(given: Positions, everything: Positions) -> Positions:
-        """Epochs before the named ones are read to their end, those behind them not at all."""
-        named = at.by_stream(given)
-        found: Positions = {}
-        for stream, epochs in at.by_stream(everything).items():
-            ends = named.get(stream)
-            for epoch, stop in epochs.items():
-                if ends is None or epoch < min(ends):
-                    found[at.key_of(stream, epoch)] = stop
-                elif epoch in ends:
-                    found[at.key_of(stream, epoch)] = min(stop, ends[epoch])
-                elif epoch < max(ends):
-                    found[at.key_of(stream, epoch)] = stop
-        return at.in_order(found)
+    def _planned(self, survey: Survey) -> list[InputPartition]:
+        if survey.problems:
+            what = "; ".join(f"{where}: {why}" for where, why in survey.problems.items())
+            if self.options.fail_on_loss:
+                raise ConfigError("spark.read", f"{what}. With failOnLoss=false the rest is read")
+            log.warning("spark.read leaves out what cannot be reached: %s", what)
+        start = self.place(self.options.start, survey, "startingPosition")
+        end = planning.available(start, survey)
+        if self.options.end.word != "latest":
+            end = planning.ending(self.place(self.options.end, survey, "endingPosition"), end)
+        ranges = planning.backlog(start, end, survey)
+        self.refuse_expired(start, ranges, survey)
+        # Without them is how it was asked for: nobody waits for them.
+        return plan(self.options, ranges, dict.fromkeys(survey.problems, math.inf))
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -225,6 +220,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Survey | None = None  # of Trigger.AvailableNow
         self._survey = Survey()
         self._reported: dict[str, str] = {}
+        self._full: list[str] = []
         self._checked = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -253,18 +249,28 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = at.check_offset(start)
         survey = self._look()
         self._check_checkpoint(begin, survey)
-        end = at.available(begin, survey if self._target is None else self._target)
-        if isinstance(limit, ReadMaxRows):
-            end = at.limited(begin, end, survey, limit.max_rows)
-        if end != begin:
-            end = at.pruned(begin, end, survey)
-        return end
+        self._say_full(begin, survey)
+        seen = survey if self._target is None else self._target
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return planning.next_offset(begin, seen, survey, most)
+
+    def _say_full(self, begin: Positions, survey: Survey) -> None:
+        """A stream cannot go on before those who are away have said what they have of it."""
+        full = planning.full_streams(begin) if survey.partial else []
+        if full and full != self._full:
+            log.warning(
+                "%s: the publisher began anew %d times since a peer is away: no new epoch is read "
+                "before it is back, or is no longer in option peers",
+                ", ".join(full),
+                planning.EPOCHS_MAX,
+            )
+        self._full = full
 
     def _check_checkpoint(self, begin: Positions, survey: Survey) -> None:
         """A checkpoint none of whose streams is here is somebody else's."""
         if self._checked or not begin or survey.problems or not survey.streams:
             return
-        named = at.by_stream(begin).keys()
+        named = {stream for key in begin if (stream := at.stream_of(key)) is not None}
         if not named & survey.streams.keys():
             raise OtherCheckpoint(
                 f"it is at positions in {', '.join(sorted(named))}, and none of these is among "
@@ -295,9 +301,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin, stop = at.check_offset(start), at.check_offset(end)
         survey = self._survey if self._survey.streams else self._look()
         self._check_checkpoint(begin, survey)
-        ranges = at.backlog(begin, stop, survey)
+        ranges = planning.backlog(begin, stop, survey)
         self.refuse_expired(begin, ranges, survey)
-        return plan(self.options, ranges)
+        return plan(self.options, ranges, self.source.away())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: it is a batch late, so what a log may drop rests on other things."""

@@ -135,6 +135,18 @@ def test_a_missing_folder_is_a_problem_and_an_error_where_it_is_named(tmp_path: 
     assert REAL.names(str(tmp_path)) == {}
 
 
+def test_a_second_log_of_a_stream_is_said_and_not_mixed_in(tmp_path: Path) -> None:
+    write_log(tmp_path, 10)
+    write_log(tmp_path / "other", 20)
+    (copied,) = (tmp_path / "other").iterdir()
+    copied.rename(tmp_path / "a copy")
+    (tmp_path / "other").rmdir()
+    found = LogSource(str(tmp_path)).survey()
+    assert found.streams[STREAM].epochs == [Epoch(EPOCH, 0, 0, 10, False)]
+    assert "is not read" in found.problems[str(tmp_path / "a copy")]
+    assert not found.partial
+
+
 # --- peers ---------------------------------------------------------------------------------------
 
 
@@ -245,4 +257,22 @@ def test_what_one_peer_lost_another_gives(tmp_path: Path) -> None:
         assert sum(stop - first for first, stop, _ in lost) == 10
         assert (min(lost)[0], max(lost)[1]) == (40, 50)
         assert [n for n in found if isinstance(n, int)] == [*range(40), *range(50, 99)]
+        source.close()
+
+
+def test_parts_of_an_epoch_are_read_where_they_are(tmp_path: Path) -> None:
+    """And what lies between them is nowhere, which is no reason to wait."""
+    for name, first, stop in (("one", 0, 30), ("two", 40, 100)):
+        with Log(tmp_path / name) as log:
+            log.begin(EPOCH, first)
+            log.write(numbered(first, stop), frame_events=7)
+    with (
+        Peer("shop", streams=[ORDERS], data_dir=str(tmp_path / "one")) as one,
+        Peer("shop", streams=[ORDERS], data_dir=str(tmp_path / "two")) as two,
+    ):
+        source = PeerSource([one.address, two.address])
+        assert read(source, STREAM, EPOCH, 0, 30) == [*range(30)]
+        everything = [*range(30), (30, 40, "gone"), *range(40, 100)]
+        assert read(source, STREAM, EPOCH, 0, 100) == everything
+        assert read(source, STREAM, EPOCH, 95, 110) == [*range(95, 100), (100, 110, "gone")]
         source.close()

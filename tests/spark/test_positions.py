@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshmsg import ConfigError
+from meshmsg.spark_sink import planning
 from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.errors import OtherCheckpoint
 from meshmsg.spark_sink.positions import Epoch, Positions, Range, StreamState, Survey
@@ -38,48 +39,51 @@ def test_offsets_of_others_are_refused(offset: object) -> None:
 
 def test_earliest_and_newest_name_each_stream() -> None:
     found = survey(a=[Epoch(5, 0, 3, 10, True), Epoch(7, 0, 0, 4)], b=[Epoch(6, 0, 0, 0)])
-    assert at.earliest(found) == {f"{A}/5": 3, f"{A}/7": 0}
+    assert planning.earliest(found) == {f"{A}/5": 3, f"{A}/7": 0}
     assert at.newest(found) == {f"{A}/7": 4, f"{B}/6": 0}
 
 
 def test_new_epochs_and_streams_are_taken_and_older_ones_are_not() -> None:
     found = survey(a=[Epoch(4, 0, 0, 9, True), Epoch(5, 0, 0, 10, True), Epoch(7, 0, 0, 4)])
-    end = at.available({f"{A}/5": 8}, found)
+    end = planning.available({f"{A}/5": 8}, found)
     assert end == {f"{A}/5": 10, f"{A}/7": 4}
-    assert at.backlog({f"{A}/5": 8}, end, found) == [Range(A, 5, 8, 10), Range(A, 7, 0, 4)]
+    assert planning.backlog({f"{A}/5": 8}, end, found) == [Range(A, 5, 8, 10), Range(A, 7, 0, 4)]
     both = survey(a=[Epoch(7, 0, 0, 4)], b=[Epoch(3, 0, 0, 2)])
-    assert at.available({f"{A}/7": 1}, both) == {f"{A}/7": 4, f"{B}/3": 2}
+    assert planning.available({f"{A}/7": 1}, both) == {f"{A}/7": 4, f"{B}/3": 2}
 
 
 def test_positions_do_not_go_back() -> None:
-    assert at.available({f"{A}/7": 9}, survey(a=[Epoch(7, 0, 0, 4)])) == {f"{A}/7": 9}
-    assert at.available({f"{A}/7": 9}, Survey()) == {f"{A}/7": 9}
+    assert planning.available({f"{A}/7": 9}, survey(a=[Epoch(7, 0, 0, 4)])) == {f"{A}/7": 9}
+    assert planning.available({f"{A}/7": 9}, Survey()) == {f"{A}/7": 9}
 
 
 def test_an_epoch_that_expired_as_a_whole_is_still_named() -> None:
     found = survey(a=[Epoch(5, 0, 10, 10, True), Epoch(6, 0, 3, 3, True), Epoch(7, 0, 0, 4)])
-    end = at.available({f"{A}/5": 8}, found)
+    end = planning.available({f"{A}/5": 8}, found)
     assert end == {f"{A}/5": 10, f"{A}/6": 3, f"{A}/7": 4}
     # A query that begins has missed nothing.
-    assert at.available({}, found) == {f"{A}/7": 4}
+    assert planning.available({}, found) == {f"{A}/7": 4}
 
 
 def test_a_recorder_that_came_late_has_lost_nothing() -> None:
     found = survey(a=[Epoch(5, 41, 41, 50)])
-    assert at.backlog({}, at.available({}, found), found) == [Range(A, 5, 41, 50)]
+    assert planning.backlog({}, planning.available({}, found), found) == [Range(A, 5, 41, 50)]
 
 
 def test_a_log_that_was_begun_anew_lacks_what_came_since_the_last_look() -> None:
     found = survey(a=[Epoch(5, 41, 41, 50)])
     start = {f"{A}/5": 30}
-    assert at.backlog(start, at.available(start, found), found) == [Range(A, 5, 30, 50)]
+    assert planning.backlog(start, planning.available(start, found), found) == [Range(A, 5, 30, 50)]
 
 
 def test_limit_shares_by_backlog_and_takes_old_epochs_first() -> None:
     found = survey(a=[Epoch(5, 0, 0, 10, True), Epoch(7, 0, 0, 1000)], b=[Epoch(3, 0, 0, 10)])
-    end = at.limited({}, at.available({}, found), found, 101)
+    end = planning.limited({}, planning.available({}, found), found, 101)
     assert end == {f"{A}/5": 10, f"{A}/7": 90, f"{B}/3": 1}
-    assert at.limited({}, at.available({}, found), found, 5) == {f"{A}/5": 4, f"{B}/3": 1}
+    assert planning.limited({}, planning.available({}, found), found, 5) == {
+        f"{A}/5": 4,
+        f"{B}/3": 1,
+    }
 
 
 def test_epochs_that_are_read_and_lie_far_back_are_forgotten() -> None:
@@ -87,11 +91,11 @@ def test_epochs_that_are_read_and_lie_far_back_are_forgotten() -> None:
     found = survey(a=epochs)
     start = {f"{A}/{number}": 5 for number in range(1, 21)}
     start[f"{A}/3"] = 4
-    end = at.pruned(start, at.available(start, found), found)
+    end = planning.pruned(start, planning.available(start, found), found)
     assert sorted(at.by_stream(end)[A]) == [3, *range(13, 21)]
     # Nor do they come back.
-    assert at.available(end, found) == end
-    assert at.backlog(start, end, found) == [Range(A, 3, 4, 5)]
+    assert planning.available(end, found) == end
+    assert planning.backlog(start, end, found) == [Range(A, 3, 4, 5)]
 
 
 @st.composite
@@ -119,14 +123,14 @@ def test_whatever_the_limit_every_event_is_in_one_batch(
     world: tuple[Positions, Survey], limit: int
 ) -> None:
     start, found = world
-    whole = at.backlog(start, at.available(start, found), found)
+    whole = planning.backlog(start, planning.available(start, found), found)
     wanted = [(r.stream, r.epoch, n) for r in whole for n in range(r.first, r.stop)]
     got: list[tuple[str, int, int]] = []
     for _ in range(1000):
-        end = at.limited(start, at.available(start, found), found, limit)
+        end = planning.limited(start, planning.available(start, found), found, limit)
         if end != start:
-            end = at.pruned(start, end, found)
-        batch = at.backlog(start, end, found)
+            end = planning.pruned(start, end, found)
+        batch = planning.backlog(start, end, found)
         if not batch:
             break
         assert sum(r.events for r in batch) <= limit

@@ -67,3 +67,43 @@ def test_a_recorder_gives_what_a_volatile_publisher_sent(spark: Any, tmp_path: P
         finally:
             running.stop()
     assert [seq for _, seq in query.rows()] == list(range(1000))
+
+
+def test_epoch_of_an_absent_recorder_comes_late_and_once(spark: Any, tmp_path: Path) -> None:
+    """Two recorders share the epochs of a stream; one of them comes when the other was read."""
+    places = {name: f"tcp://127.0.0.1:{free_port()}" for name in "ab"}
+
+    def recorder(name: str, connect: str | None = None) -> Peer:
+        return Peer(
+            name,
+            record="orders.**",
+            data_dir=str(tmp_path / name),
+            bind=places[name],
+            connect=connect or (),
+            discovery="none",
+        )
+
+    epochs = []
+    for name in "bab":
+        with (
+            Peer("shop", streams=[Stream("orders.**")], discovery="none") as shop,
+            recorder(name, shop.address),
+        ):
+            shop.wait_for_subscribers("orders.eu", timeout=30)
+            epochs.append(shop.publish_many("orders.eu", list(range(100))).epoch)
+            shop.flush(timeout=30)
+    query = Query(spark, None, tmp_path / "work", peers=",".join(places.values()))
+    with recorder("a"):
+        running = query.start()
+        try:
+            running.wait_for(lambda: query.rows() == [(epochs[1], n) for n in range(100)])
+        finally:
+            running.stop()
+        query.drain()  # what cannot be reached is left for another run
+        with recorder("b"):
+            running = query.start(maxEventsPerTrigger=30)
+            try:
+                running.wait_for(lambda: len(query.rows()) >= 300)
+            finally:
+                running.stop()
+    assert query.rows() == [(epoch, n) for epoch in epochs for n in range(100)]
