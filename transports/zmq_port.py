@@ -1,7 +1,7 @@
 """Whole messages in and out of a ZeroMQ socket, by calls that never wait.
 
-The compiled core has the same, and saves what a general binding costs for such calls: the GIL given
-away and taken again, and a copy of each large message that is sent (`c/zmq_port.c`).
+The compiled core has the same, and saves what a general binding costs for such calls: to receive,
+the GIL given away and taken again; to send, a copy of each large message (`c/zmq_port.c`).
 
 No lock: whoever calls holds the one that guards the socket.
 """

@@ -1,9 +1,9 @@
 /* `Port`: whole messages in and out of a ZeroMQ socket that pyzmq has made.
  *
- * pyzmq lets go of the GIL around each call and copies each message that it sends.  Neither pays
- * for a call that never waits: whoever wants the GIL meanwhile is woken and finds it taken again,
- * and a copy of a large frame costs as much as making it.  Here the GIL is held, and a large
- * message that is sent lends its bytes to ZeroMQ until it has left.
+ * pyzmq lets go of the GIL around each call and copies each message that it sends.  To receive what
+ * is there already the first does not pay: whoever wants the GIL meanwhile is woken and finds it
+ * taken again; and a copy of a large frame costs as much as making it.  Here the GIL is held to
+ * receive, and a large message that is sent lends its bytes to ZeroMQ until it has left.
  *
  * The functions are those of the library that pyzmq itself was linked with, found through it: there
  * must not be two of them in a process.  Their interface is the same in all versions since 4.0.
@@ -167,10 +167,17 @@ port_send(Port *self, PyObject *data)
     if ((PyBytes_GET_SIZE(data) >= LEND_BYTES_MIN ? lend : copy)(&message, data) < 0) {
         return NULL;
     }
-    if (zmq.send(&message, self->handle, DONT_WAIT) >= 0) {
+    /* A thread that is always busy has to let the others run now and then. */
+    int error = 0;
+    void *handle = self->handle;
+    Py_BEGIN_ALLOW_THREADS
+    if (zmq.send(&message, handle, DONT_WAIT) < 0) {
+        error = zmq.error();
+    }
+    Py_END_ALLOW_THREADS
+    if (error == 0) {
         Py_RETURN_TRUE;
     }
-    int error = zmq.error();
     zmq.close(&message);
     if (error == EAGAIN || error == EINTR) {
         Py_RETURN_FALSE;
