@@ -235,7 +235,9 @@ class PeerSource:
             return there, epoch.stop, peer.logs[wanted.stream].recorded
 
         having.sort(key=rank, reverse=True)
-        first = wanted.first or min(epoch.origin for _, epoch in having)
+        first = wanted.first
+        if len(self._peers) == 1:  # else somebody had what is planned, who may be away now
+            first = first or having[0][1].origin
         last = min(wanted.stop, max(epoch.stop for _, epoch in having))
         if first < last:
             yield from self._fill(wanted._replace(first=first, stop=last), having, "gone")

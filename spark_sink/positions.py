@@ -70,7 +70,10 @@ class Survey:
 
 
 class Range(NamedTuple):
-    """Events `first` to `stop` of one epoch; 0 as `first` is its beginning, wherever that is."""
+    """Events `first` to `stop` of one epoch.
+
+    Where one place keeps the stream, 0 as `first` is its beginning, wherever that is.
+    """
 
     stream: str
     epoch: int

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meshmsg.spark_sink.java import ensure_java
+from meshmsg.spark_sink.sockets import socket_folder
 from meshmsg.spark_sink.source import MeshDataSource
 
 if TYPE_CHECKING:
@@ -33,26 +30,18 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Over TCP a task waits 40 ms for its first bytes: small writes, and an answer that is put off.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
-"""A Spark that is all on this machine listens to nobody else, and talks to its Python in short."""
-
-SOCKETS = "spark.python.unix.domain.socket.dir"
+"""A Spark that is all on this machine listens to nobody else."""
 
 
-@functools.cache
-def _socket_folder() -> str:
-    """Where sockets are that nobody else may use: they ask for no password."""
-    made = tempfile.mkdtemp(prefix="meshmsg-spark-")
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
-
-
-def remove_sockets() -> None:
-    """For a process that ends without a word; after this there is no new session."""
-    if _socket_folder.cache_info().currsize:
-        shutil.rmtree(_socket_folder(), ignore_errors=True)
+def _local_settings() -> dict[str, str]:
+    settings = dict(LOCAL_SETTINGS)
+    folder = socket_folder()
+    if folder is not None:
+        # Over TCP a task waits 40 ms for its first bytes: small writes, and an answer put off.
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+        settings["spark.python.unix.domain.socket.dir"] = folder
+    return settings
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -85,11 +74,11 @@ def session(
         # Else tasks run whatever `python3` is on the path, without meshmsg.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        chosen = master or "local[*]"
+        chosen = str(master or (config or {}).get("spark.master", "local[*]"))
         builder = builder.master(chosen)
         settings = dict(SETTINGS)
         if chosen.startswith("local"):
-            settings |= {**LOCAL_SETTINGS, SOCKETS: _socket_folder()}
+            settings |= _local_settings()
         for key, value in settings.items():
             builder = builder.config(key, value)
     for key, value in (config or {}).items():

@@ -28,11 +28,12 @@ from meshmsg import ConfigError, LogError, MeshError
 from meshmsg.spark_sink import planning
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
-from meshmsg.spark_sink.session import remove_sockets, session
+from meshmsg.spark_sink.session import session
 from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind, plan_shape
 from meshmsg.spark_sink.sink_checkpoint import reconcile
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
 from meshmsg.spark_sink.sink_tables import Table, open_table
+from meshmsg.spark_sink.sockets import remove_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

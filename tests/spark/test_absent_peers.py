@@ -260,3 +260,36 @@ def test_old_checkpoint_goes_on_and_what_it_has_passed_stays_passed(world: World
     world.b.start()
     query.drain()
     assert query.rows[5:] == numbers(third, 5)
+
+
+def test_batch_that_is_run_again_waits_for_the_peer_that_has_its_beginning(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not expired: somebody who is away has it."""
+    write(world.a, (40, 60))
+    write(world.b, (0, 50))
+    world.a.start()
+    world.b.start()
+    query = world.query(rows="events", failOnLoss=True, peerTimeout="1000s")
+    query.drain()
+    assert query.rows == numbers(EPOCH, 60)
+    world.b.stop()
+    query.restart()
+    with monkeypatch.context() as patch:
+        patch.setattr(peer_source, "time", Clock(lambda: world.b.peer or world.b.start()))
+        assert query.run(0) == (numbers(EPOCH, 60), [])
+
+
+def test_planned_beginning_of_a_peer_that_does_not_come_back_is_lost_and_not_nothing(
+    world: World,
+) -> None:
+    write(world.a, (40, 60))
+    write(world.b, (0, 50))
+    world.a.start()
+    world.b.start()
+    query = world.query(peerTimeout="0.2s")
+    query.drain()
+    assert query.losses == []
+    world.b.stop()
+    query.restart()
+    assert query.run(0) == ([(EPOCH, n) for n in range(40, 60)], [(EPOCH, 0, 40, "gone")])
