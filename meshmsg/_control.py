@@ -302,6 +302,7 @@ class Joined(_Message, frozen=True, tag="joined"):
     sub: Id
     streams: list[Tail]
     work: list[tuple[Name, Name]]
+    keeps: bool = False  # what is done, on disk, and says so
 
 
 class Unjoined(_Message, frozen=True, tag="unjoined"):

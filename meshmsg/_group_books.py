@@ -31,13 +31,14 @@ class Seat:
         self.bury_at = 0.0  #: when to try again what could not be kept there
         self.noted_changes = 0  #: the group's `changes` when it was noted to be saved
         self.save_number = self.saved_number = 0
-        #: Members that may have work, as they are to be on disk, and as they are there.
+        #: Members that may have work, as they are to be on disk, and those that are there already.
         self.names: set[int] = set()
         self.saved_names: frozenset[int] = frozenset()
         self.entering: set[int] = set()  #: connected, and get work when they are named there
         self.awaited: set[int] = set()  #: members of an earlier start that have yet to speak
         self.awaited_until: float | None = None
-        self.heard: dict[int, int] = {}  #: by member: the last message that is not on disk
+        #: By member: where it is, and the last message of it that is not on disk.
+        self.heard: dict[int, tuple[bytes, int]] = {}
         keep = outlet.config.group_keep
         #: How long it stays without members; `None`: for ever.
         self.keep_s = float(keep) if keep is not None else None if self.kept else KEEP_S

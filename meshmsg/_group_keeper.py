@@ -30,6 +30,8 @@ log = logging.getLogger("meshmsg.peer")
 SAVE_S = 0.02
 #: ... or, where a save takes long, for so many times as long: saving stays a small part of it all.
 SAVE_TIMES = 4
+#: Never longer: members wait for it who come, and who leave.
+PAUSE_MAX_S = 2.0
 #: How often the cursor that holds retention follows.
 HOLD_S = 1.0
 RETRY_S = 1.0
@@ -45,7 +47,7 @@ class Saved:
     number: int
     record: GroupRecord
     names: frozenset[int]
-    heard: dict[int, int]
+    heard: dict[int, tuple[bytes, int]]
     good: bool = False
 
     @property
@@ -166,7 +168,8 @@ class GroupKeeper:
             self._wanted.clear()
             good = self._save()
             spent = time.monotonic() - began
-            if self._stopping.wait(max(SAVE_S, SAVE_TIMES * spent) if good else RETRY_S):
+            pause = max(SAVE_S, min(SAVE_TIMES * spent, PAUSE_MAX_S))
+            if self._stopping.wait(pause if good else RETRY_S):
                 return
 
     def _save(self) -> bool:

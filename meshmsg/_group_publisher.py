@@ -223,7 +223,8 @@ class GroupSide:
             Tail(name, seat.outlet.epoch, max(0, seat.group.floor), seat.outlet.sender.sealed)
             for name, seat in member.seats.items()
         ]
-        self._side._post(link, Joined(join.sub, tails, member.work.addresses))
+        keeps = any(seat.kept for seat in member.seats.values())
+        self._side._post(link, Joined(join.sub, tails, member.work.addresses, keeps))
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 
@@ -365,7 +366,7 @@ class GroupSide:
             self._side.counters["stale_acks"] += stale + sum(
                 len(s.nacks) for s in message.settlements
             )
-            if not message.closed:
+            if not message.closed or message.number:
                 self._side._post(link, Unjoined(message.sub, "not a member here"))
             return
         if message.closed:
@@ -376,15 +377,14 @@ class GroupSide:
             if place is None or place.group.shelf.line.offset(settlement.epoch) is None:
                 self._side.counters["strange_settlements"] += 1
                 continue
-            if message.number and place.kept:
-                place.heard[member.sub] = message.number
-                self.keeper.want(place)
+            self._roll.hear(place, member, message.number)
             self._settle(place, member.sub, settlement, now)
         if message.closed:
             for stream, count in message.received.items():
                 if stream in member.seats:
                     member.seats[stream].group.give_back_after(member.sub, count, now=now)
             self._drop(member, "left", now, tell=False)
+            self._roll.part(member, message.number)
 
     def _settle(self, seat: Seat, sub: int, settlement: Settlement, now: float) -> None:
         group = seat.group

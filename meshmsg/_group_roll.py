@@ -59,11 +59,23 @@ class GroupRoll:
                 continue
             stream = seat.outlet.stream
             self._recall(seat, member, [c for c in join.claims if c.stream == stream], now)
-            if join.number:
-                seat.heard[member.sub] = join.number
-                self._keeper.want(seat)
+            self.hear(seat, member, join.number)
             seat.awaited.discard(member.sub)
             self._resume(seat)
+
+    def hear(self, seat: Seat, member: RemoteMember, number: int) -> None:
+        """A member has said something: it is told when that is on disk."""
+        if number and seat.kept:
+            seat.heard[member.sub] = (member.link, number)
+            self._keeper.want(seat)
+
+    def part(self, member: RemoteMember, number: int) -> None:
+        """A member has left in order, and may wait until its last words are on disk."""
+        for seat in member.seats.values():
+            if seat.kept:
+                self.hear(seat, member, number)
+            elif number and seat.outlet.log is not None:  # the group is gone with it
+                self._tell_kept(seat, {member.sub: (member.link, number)})
 
     def _recall(self, seat: Seat, member: RemoteMember, claims: list[Claimed], now: float) -> None:
         if not claims:
@@ -103,19 +115,26 @@ class GroupRoll:
         seat.entering.discard(sub)
         seat.heard.pop(sub, None)
         if sub in seat.names and sub not in seat.awaited:
-            seat.names.discard(sub)
-            self._keeper.want(seat)
+            self._cross_out(seat, {sub})
+
+    def _cross_out(self, seat: Seat, names: set[int]) -> None:
+        """Should they join again, they get no work before the disk knows of them once more."""
+        seat.names -= names
+        seat.saved_names -= names
+        self._keeper.want(seat)
 
     def on_saved(self, saved: Saved) -> None:
         """A group is on disk as it was: tell its members what is kept, and let new ones in."""
         seat, now = saved.seat, time.monotonic()
         if saved.good:
-            seat.saved_names = saved.names
+            seat.saved_names = saved.names & seat.names
             if saved.whole:
                 self._tell_kept(seat, saved.heard)
         elif seat.kept:
-            for sub, number in saved.heard.items():
-                seat.heard.setdefault(sub, number)
+            for sub in saved.heard.keys() & self._members.keys():
+                seat.heard.setdefault(sub, saved.heard[sub])
+            if seat.heard:
+                self._keeper.want(seat)
         # Where nothing can be saved, work goes on: what is done may then come again.
         for sub in [sub for sub in seat.entering if sub in saved.names]:
             seat.entering.discard(sub)
@@ -123,11 +142,9 @@ class GroupRoll:
             if member is not None and member.work.connected and member.lost_at is None:
                 self._enter(seat, member, now)
 
-    def _tell_kept(self, seat: Seat, heard: Mapping[int, int]) -> None:
-        for sub, number in heard.items():
-            member = self._members.get(sub)
-            if member is not None:
-                self._side._post(member.link, Kept(sub, seat.outlet.stream, number))
+    def _tell_kept(self, seat: Seat, heard: Mapping[int, tuple[bytes, int]]) -> None:
+        for sub, (link, number) in heard.items():
+            self._side._post(link, Kept(sub, seat.outlet.stream, number))
 
     def on_tick(self, seat: Seat, now: float) -> float | None:
         """Whoever is not back in time is given up; returns when that is."""
@@ -144,8 +161,7 @@ class GroupRoll:
             count,
             seat.group.name,
         )
-        seat.names -= seat.awaited
+        self._cross_out(seat, seat.awaited)
         seat.awaited.clear()
-        self._keeper.want(seat)
         self._resume(seat)
         return None

@@ -329,6 +329,8 @@ class Links:
                 intake.tend(time.monotonic())
         for member in list(self._node.members.values()):
             member.notify(Parted(link, "it is not there any more"))
+        for member in list(self._node.parting.values()):
+            member.on_silence(link)
 
     # --- subscriptions ---
 

@@ -83,7 +83,7 @@ class Member(Membership):
     def on_joined(self, link: Any, message: Joined, address: str) -> None:
         """A publisher has taken us."""
         epochs = {tail.stream: tail.epoch for tail in message.streams}
-        self.notify(Attached(link, address, epochs, link.data_key))
+        self.notify(Attached(link, address, epochs, link.data_key, message.keeps))
 
     def on_unjoined(self, link: Any, message: Unjoined) -> None:
         """A publisher has not, or not any more."""
@@ -322,7 +322,7 @@ class Member(Membership):
             if closed:
                 links = {**self._asked, **self._links}
                 by_link = {key: (link, []) for key, link in links.items()}
-            number = 0
+            number = self._await_keeping() if closed else 0
             for source in self._sources():
                 claims = source.claims
                 if not source.joined and id(source.link) not in by_link:
@@ -343,6 +343,13 @@ class Member(Membership):
                 came = {s.info.name: s.received for s in self.sources() if s.link is link}
                 self._post(link, Settle(self.sub, said, closed, came if closed else {}, number))
 
+    def _await_keeping(self) -> int:
+        """Publishers of durable streams are to keep our last words, and to say so."""
+        sources = [s for s in self._sources() if s.joined and s.claims is not None]
+        self._last_words = {s.info.name for s in sources if id(s.link) in self._keeping}
+        self._last_number = self._number + 1 if sources else 0
+        return self._last_number
+
     # --- figures ---
 
     def unheard(self) -> list[str]:
@@ -356,6 +363,7 @@ class Member(Membership):
     def close(self, *, leave: bool = True) -> None:
         """Give back what was not looked at, say the rest, and close the socket."""
         self.closed = True
+        self.left_at = time.monotonic()
         self.wake()
         with self.lock:
             if self._inlet_closed:
@@ -363,6 +371,8 @@ class Member(Membership):
             self._inlet_closed = True
             if leave:
                 self._leave()
+            if not self._last_words:
+                self.seen_off.set()
             self._inlet.close()
 
     def _leave(self) -> None:

@@ -29,6 +29,7 @@ from meshmsg._keyring import Keyring
 from meshmsg._link import Link, data_address
 from meshmsg._links import Links
 from meshmsg._member import Member
+from meshmsg._membership import FAREWELL_S
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
 from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
@@ -77,6 +78,7 @@ class Node:
         self.intakes: dict[int, Intake] = {}
         self.members: dict[int, Member] = {}
         self.names: dict[int, str] = {}
+        self.parting: dict[int, Member] = {}  #: have left, and are to be told that it is kept
         curve = None if keyring is None else keyring.curve
         self._context = Context(curve, self.tuning.handshake_timeout_s)
         self.gate = Gate(self, keyring)
@@ -399,16 +401,37 @@ class Node:
     def drop_member(self, member: Member) -> None:
         """A member leaves: what it has not done goes to others."""
         if self.members.pop(member.sub, None) is not None:
-            member.close()
+            past = time.monotonic() - FAREWELL_S
+            for sub in [sub for sub, one in self.parting.copy().items() if 0 < one.left_at < past]:
+                self.parting.pop(sub, None)  # nobody waits for it
+            self.parting[member.sub] = member
             self.names.pop(member.sub, None)
+            try:
+                member.close()
+            finally:
+                if member.seen_off.is_set():
+                    self.parting.pop(member.sub, None)
+
+    def see_off(self, timeout: float = FAREWELL_S) -> None:
+        """Wait until what members said when they left is on their publishers' disks."""
+        deadline = time.monotonic() + min(timeout, FAREWELL_S)
+        for member in list(self.parting.values()):
+            if threading.current_thread() is not self._thread:
+                member.seen_off.wait(max(0.0, deadline - time.monotonic()))
+            self.parting.pop(member.sub, None)
 
     def on_group_message(self, link: Link, message: c.Joined | c.Unjoined | c.Kept) -> None:
         """A publisher has taken one of our members, or not, or has kept what it said."""
-        member = self.members.get(message.sub)
+        parted = self.parting.get(message.sub)
+        member = self.members.get(message.sub) or parted
         if member is None:
             return
         if isinstance(message, c.Kept):
             member.on_kept(link, message)
+            return
+        if parted is not None:
+            if isinstance(message, c.Unjoined):
+                parted.on_silence(link)
             return
         if isinstance(message, c.Joined):
             member.on_joined(link, message, data_address(link.address, message.work))

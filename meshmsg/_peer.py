@@ -248,6 +248,7 @@ class PeerBase:
             node.drop_intake(intake)
         for member in list(node.members.values()):
             node.drop_member(member)
+        node.see_off(max(0.0, deadline - time.monotonic()))
         node.stop(max(0.0, deadline - time.monotonic()))
         failed = node.publisher.durable.error or failed
         if failed is not None:

@@ -331,8 +331,12 @@ class Subscription(SubscriptionBase):
         self._commit()
 
     def close(self) -> None:
-        """Stop receiving; the publishers are told.  A member's open work goes to others."""
+        """Stop receiving; the publishers are told.  A member's open work goes to others.
+
+        A member waits up to 1 s until durable publishers have on disk what it has done.
+        """
         self._node.drop(self._intake)
+        self._node.see_off()
 
     def _next_batch(self, deadline: float | None, *, as_events: bool) -> Batch | None:
         """The next batch, `None` when the time is up or all is closed."""

@@ -93,9 +93,9 @@ class WorkClaims:
     def done(self) -> list[AckRange]:
         """What it has acknowledged, and may have to acknowledge again."""
         by_attempt: dict[int, RangeSet] = {}
-        for words in self._words:
-            for first, stop, attempt in words.acks:
-                by_attempt.setdefault(attempt, RangeSet()).add(first, stop)
+        said = sorted(ack for words in self._words for ack in words.acks)  # each goes to the end
+        for first, stop, attempt in said:
+            by_attempt.setdefault(attempt, RangeSet()).add(first, stop)
         return sorted(
             (*piece, attempt) for attempt, ranges in by_attempt.items() for piece in ranges
         )

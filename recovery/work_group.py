@@ -211,7 +211,8 @@ class WorkGroup(GroupRecall):
 
     def deadline(self) -> float:
         """When `on_deadline` or `dispatch` has something to do."""
-        due = self._heap[0][0] if self._heap else NEVER
+        stands = self.paused or self._unkeyed  # `dispatch` does nothing before that is over
+        due = self._heap[0][0] if self._heap and not stands else NEVER
         return min([due, *(member.deadline() for member in self.members.values())])
 
     def _fail(

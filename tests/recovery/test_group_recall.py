@@ -245,3 +245,14 @@ def test_group_waits_where_there_are_too_many_gaps(monkeypatch: pytest.MonkeyPat
     assert bench.deal() == {}
     bench.ack(A, 0, 2)
     assert bench.deal()[A][0] == (8, 1)
+
+
+def test_group_that_is_paused_wants_nobody_to_come_round() -> None:
+    """A refusal is due, and nothing can be done about it: asking again and again is no use."""
+    bench = Restarted()
+    bench.publish(2)
+    bench.back(A, failed=[(0, 1)])
+    assert bench.group.deadline() > bench.now
+    bench.group.paused = False
+    assert bench.group.deadline() <= bench.now
+    assert bench.deal() == {A: [(0, 2), (1, 1)]}

@@ -5,6 +5,7 @@ Groups of several members, in one process and in two, that acknowledge in every 
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg import AsyncPeer, Event, Peer, Stream, Subscription
+from meshmsg._control import Kept
 from meshmsg._frame import encode_frame
 from meshmsg._subframe import Work, encode_work
 from tests import processes
@@ -238,6 +240,8 @@ with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuni
     for line in sys.stdin:
         if line.startswith("slow"):
             _group_keeper.SAVE_S = 600.0  # from the next one on
+        if line.startswith("lazy"):
+            _group_keeper.SAVE_S = 0.3
         (group,) = peer.stats()["streams"]["a.**"]["groups"]
         figures = [group["lag"], group["awaited"], group["stale_acks"], len(group["members"])]
         print(*figures, flush=True)
@@ -437,6 +441,130 @@ def test_member_forgets_what_is_on_the_publishers_disk(tmp_path: Path) -> None:
             events.ack(event)
         (source,) = events._intake._sources()  # type: ignore[union-attr]
         wait_until(lambda: source.is_idle, timeout=30)
+
+
+def work_and_leave(address: str, count: int) -> list[Any]:
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("a.**", group="g", prefetch=4) as events,
+    ):
+        done = []
+        for _ in range(count):
+            (event,) = take(events, 1)
+            events.ack(event)
+            done.append(event.data)
+    return done
+
+
+def work_and_close_the_peer(address: str, count: int) -> list[Any]:
+    with Peer("anna", connect=address) as anna:
+        events = anna.subscribe("a.**", group="g", prefetch=4)
+        done = []
+        for _ in range(count):
+            (event,) = take(events, 1)
+            events.ack(event)
+            done.append(event.data)
+    return done
+
+
+def work_and_leave_a_loop(address: str, count: int) -> list[Any]:
+    async def work() -> list[Any]:
+        done = []
+        async with AsyncPeer("anna", connect=address) as anna:
+            async with anna.subscribe("a.**", group="g", prefetch=4) as events:
+                for _ in range(count):
+                    event = await events.get(30)
+                    assert event is not None
+                    events.ack(event)
+                    done.append(event.data)
+            assert events.closed
+            anna._node.parting.clear()  # type: ignore[union-attr]  # it has waited already
+        return done
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "work",
+    [work_and_leave, work_and_close_the_peer, work_and_leave_a_loop],
+    ids=lambda f: f.__name__,
+)
+def test_who_leaves_in_order_leaves_nothing_to_come_again(tmp_path: Path, work: Any) -> None:
+    """It has left when what it has done is on disk, and that it is gone: nobody waits for it."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with Shop(tmp_path, address, 0, 10) as shop:
+        shop.ask(b"lazy")
+        done = work(address, 3)
+    with Shop(tmp_path, address, 10, 11) as shop:
+        assert shop.ask()["awaited"] == 0
+        done += work(address, 8)
+    assert sorted(done) == list(range(11))
+
+
+def test_who_leaves_does_not_wait_for_whom_it_cannot_hear(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with Peer("anna", connect=address) as anna:
+        events = anna.subscribe("a.**", group="g", prefetch=1)
+        with Shop(tmp_path, address, 0, 10) as shop:
+            wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
+            shop.ask(b"slow")
+            for _ in range(2):
+                events.ack(*take(events, 1))
+                time.sleep(0.3)  # the first is saved yet
+            began = time.monotonic()
+            events.close()
+            assert 0.5 < time.monotonic() - began < 5
+        assert not anna._open_node().parting
+
+
+def test_only_its_publisher_says_what_of_a_stream_is_kept(tmp_path: Path) -> None:
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("other", streams=[Stream("a.**")]) as other,
+        Peer("anna", connect=[shop.address, other.address]) as anna,
+        anna.subscribe("a.**", group="g") as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        events.wait_for_publishers(2, timeout=30)
+        side = shop._open_node().publisher
+        shop.publish("a.b", 1)
+        with side.groups.keeper._disk:
+            for event in take(events, 1):
+                events.ack(event)
+            member: Any = events._intake
+            (source,) = [s for s in member._sources() if s.claims is not None]
+            wait_until(source.claims.done, timeout=30)
+            for name in ("other", "shop"):
+                assert source.claims.done(), name
+                (link,) = [one for one in anna._open_node().links.up() if one.peer == name]
+                member.on_kept(link, Kept(member.sub, source.info.name, 1 << 62))
+            assert not source.claims.done()
+
+
+def test_who_joins_again_is_written_down_again(tmp_path: Path) -> None:
+    """Its connection breaks, and it is back before the disk knows that it was gone."""
+    with (
+        Peer("shop", streams=[Stream("a.**", durability="log")], data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        anna.subscribe("a.**", group="g") as events,
+    ):
+        shop.wait_for_subscribers("a.b", timeout=30)
+        side = shop._open_node().publisher
+        (seat,) = side.groups._seats
+        wait_until(lambda: seat.saved_names == {events._intake.sub}, timeout=30)
+        with side.groups.keeper._disk:
+            with side._changed:
+                (remote,) = side.groups._members.values()
+                side.groups._suspend(remote, time.monotonic() - 1)
+            wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
+            known = side.groups._members
+            wait_until(lambda: any(m.work.connected for m in list(known.values())), timeout=30)
+            shop.publish("a.b", "now")
+            assert events.get(timeout=0.3) is None
+        (event,) = take(events, 1)
+        (record,) = side.groups.keeper._store(seat.outlet).load()
+        assert record.members == (events._intake.sub,)
+        events.ack(event)
 
 
 STUCK = """
