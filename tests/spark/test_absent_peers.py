@@ -218,6 +218,7 @@ def test_absent_recorder_is_waited_for_once_and_not_in_each_batch(
     world.a.start()
     clock = Clock()
     monkeypatch.setattr(peer_source, "time", clock)
+    monkeypatch.setattr(peer_source, "RETRY_S", 1.0)  # of that clock
     query = world.query(peerTimeout="5s", maxEventsPerTrigger=20)
     query.drain()
     assert len(query.offsets) == 10

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from meshmsg.spark_sink import sockets
+from tests import processes
 
 session_module = importlib.import_module("meshmsg.spark_sink.session")
 
@@ -49,7 +50,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def process(parent: Path, end: str) -> subprocess.Popen[str]:
     """Another process with a folder."""
-    return subprocess.Popen(
+    return processes.start(
         [sys.executable, "-c", ONE, str(parent), end],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
