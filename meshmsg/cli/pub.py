@@ -29,6 +29,7 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._pacer import Pacer
 
@@ -210,7 +211,7 @@ def pub(
     pacer = Pacer(rate) if rate else None
     with peer:
         if bind:
-            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+            tell_addresses(peer, quiet=quiet)
         with Tally(peer, quiet=quiet) as tally, _losing(peer, drop, seed, tally):
             for item in items:
                 if tally.events == 0:

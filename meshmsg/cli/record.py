@@ -19,20 +19,24 @@ from meshmsg._config import Record
 from meshmsg._errors import ConfigError
 from meshmsg._event import Loss
 from meshmsg._peer import Peer, config_arguments
-from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
+from meshmsg.cli._guard import BAD, GOOD, guarded, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Bind,
     Config,
     Connect,
+    Every,
     Find,
     Interface,
     Json,
     Mesh,
     Name,
+    Patterns,
     Quiet,
+    Timeout,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._values import loss_object, safe, to_json
 
@@ -60,10 +64,7 @@ def register(app: typer.Typer) -> None:
 
 
 def record(
-    patterns: Annotated[
-        list[str],
-        typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False),
-    ],
+    patterns: Patterns,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -89,15 +90,8 @@ def record(
     segment_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="The size of the logs' files.")
     ] = "64MiB",
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            show_default=False,
-            help="Stop when nothing came for this long: 5s, 500ms.",
-        ),
-    ] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often figures are shown.")] = "1s",
+    timeout: Timeout = None,
+    every: Every = "1s",
     json: Json = False,
     bind: Bind = None,
     connect: Connect = None,
@@ -133,7 +127,7 @@ def record(
         raise usage(option, error.problem) from None
     settings = replace(plain.config, data_dir=where, record=wanted)
     with _stopping() as stop, Peer(**config_arguments(settings)) as peer:
-        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        tell_addresses(peer, quiet=quiet)
         recorder = peer._open_node().recorder
         assert recorder is not None
         progress = Progress(peer)

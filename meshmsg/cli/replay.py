@@ -11,7 +11,7 @@ import typer
 from meshmsg._batch import Batch
 from meshmsg._config import Stream
 from meshmsg._event import Event, Loss
-from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
+from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Bind,
@@ -25,6 +25,7 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._values import safe
 from meshmsg.cli.log import Count, Dir, StreamName, choose, codec_of, seek
@@ -121,7 +122,7 @@ def replay(
         clock = Clock(speed)
         with peer:
             if bind:
-                note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+                tell_addresses(peer, quiet=quiet)
             with Tally(peer, quiet=quiet) as tally:
                 for event in events:
                     if tally.events == 0:

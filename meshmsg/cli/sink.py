@@ -19,6 +19,7 @@ from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Bind,
     Connect,
+    Every,
     Find,
     Interface,
     Json,
@@ -27,6 +28,7 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._sink_view import show_check, view
 from meshmsg.cli._values import to_json
@@ -166,7 +168,7 @@ def sink(
         str | None,
         typer.Option(metavar="PORT", show_default=False, help="Serve figures to Prometheus."),
     ] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often figures are shown.")] = "1s",
+    every: Every = "1s",
     json: Json = False,
     config: Annotated[
         Path | None,
@@ -307,7 +309,7 @@ def _run(
             stack.enter_context(server)
             note(f"figures at http://{server.host}:{server.port}/metrics", quiet=quiet)
         if daemon.peer is not None:
-            note(f"listening at {' '.join(daemon.peer.addresses)}", quiet=quiet)
+            tell_addresses(daemon.peer, quiet=quiet)
         show = stack.enter_context(view(json=json, quiet=quiet))
         try:
             if made.once and _settle(daemon, stop, idle_s):

@@ -33,9 +33,12 @@ from meshmsg.cli._options import (
     Mesh,
     MulticastGroup,
     Name,
+    Patterns,
     Quiet,
+    Timeout,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._values import (
     clock_time,
@@ -95,10 +98,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sub(
-    patterns: Annotated[
-        list[str],
-        typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False),
-    ],
+    patterns: Patterns,
     json: Json = False,
     count: Annotated[
         int | None,
@@ -120,14 +120,7 @@ def sub(
             "position as --json prints it.",
         ),
     ] = "live",
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            show_default=False,
-            help="Stop when nothing came for this long: 5s, 500ms.",
-        ),
-    ] = None,
+    timeout: Timeout = None,
     on_loss: Annotated[
         OnLoss, typer.Option(help="Go on after a loss is reported, or stop there.")
     ] = OnLoss.report,
@@ -196,7 +189,7 @@ def sub(
     screen = Screen(json=json)
     with peer:
         if bind:
-            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+            tell_addresses(peer, quiet=quiet)
         losses = screen.show_loss if on_loss is OnLoss.report else "raise"
         options: dict[str, Any] = {}
         if group is None:
