@@ -14,6 +14,7 @@ import typer
 
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ConfigError
+from meshmsg.cli._figures import Figures, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -30,9 +31,8 @@ from meshmsg.cli._options import (
     seconds,
     tell_addresses,
 )
-from meshmsg.cli._sink_view import show_check, view
+from meshmsg.cli._sink_view import picture, show_check, show_lines
 from meshmsg.cli._values import to_json
-from meshmsg.cli.record import _stopping
 
 HELP = help_text(
     "Record streams and write them into a table with Spark: parquet, Delta Lake or Iceberg.",
@@ -302,7 +302,7 @@ def _run(
     made: Any, peer: PeerConfig | None, *, every_s: float, idle_s: float, json: bool, quiet: bool
 ) -> int:
     with ExitStack() as stack:
-        stop = stack.enter_context(_stopping())
+        stop = stack.enter_context(stopping())
         daemon = stack.enter_context(_room("sink_daemon").SinkDaemon(made, peer))
         if made.metrics is not None:
             server = _room("sink_metrics").MetricsServer(made.metrics, daemon.figures)
@@ -310,7 +310,7 @@ def _run(
             note(f"figures at http://{server.host}:{server.port}/metrics", quiet=quiet)
         if daemon.peer is not None:
             tell_addresses(daemon.peer, quiet=quiet)
-        show = stack.enter_context(view(json=json, quiet=quiet))
+        show = stack.enter_context(view(show_lines, picture, json=json, quiet=quiet))
         try:
             if made.once and _settle(daemon, stop, idle_s):
                 daemon.drive()
@@ -348,7 +348,7 @@ def _tell(daemon: Any, quiet: bool) -> None:
 
 
 def _watch(
-    daemon: Any, show: Callable[[dict[str, Any]], None], stop: Any, every_s: float, quiet: bool
+    daemon: Any, show: Callable[[Figures], None], stop: Any, every_s: float, quiet: bool
 ) -> None:
     shown = time.monotonic()
     while not stop.wait(POLL_S) and daemon.poll():
