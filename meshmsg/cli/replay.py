@@ -27,9 +27,9 @@ from meshmsg.cli._options import (
     seconds,
     tell_addresses,
 )
+from meshmsg.cli._publishing import Audience, Tally, publish_all
 from meshmsg.cli._values import safe
 from meshmsg.cli.log import Count, Dir, StreamName, choose, codec_of, seek
-from meshmsg.cli.pub import Tally, wait_for_subscribers
 from meshmsg.recovery.log_reader import LogReader
 
 HELP = help_text(
@@ -98,7 +98,7 @@ def replay(
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
-    wait_s = seconds("--wait-timeout", wait_timeout)
+    audience = Audience(wait, seconds("--wait-timeout", wait_timeout), quiet)
     with LogReader(choose(directory, stream)) as reader:
         stop = None
         if end is not None:
@@ -124,15 +124,7 @@ def replay(
             if bind:
                 tell_addresses(peer, quiet=quiet)
             with Tally(peer, quiet=quiet) as tally:
-                for event in events:
-                    if tally.events == 0:
-                        if wait:
-                            wait_for_subscribers(peer, event.topic, wait, wait_s, quiet)
-                        tally.start()
-                    clock.wait(event.time_ns)
-                    headers = event.headers or None
-                    peer.publish(event.topic, event.data, key=event.key, headers=headers)
-                    tally.events += 1
+                publish_all(peer, events, tally, audience, lambda event: clock.wait(event.time_ns))
                 peer.flush(timeout=DRAIN_S)
             peer.close(timeout=DRAIN_S)
     for loss in losses:
