@@ -207,23 +207,24 @@ def sink(
         "quarantine": quarantine,
         "max_events": max_events,
     }
-    made, peer = _configured(config, given_sink, given_out)
+    made, settings = _configured(config, given_sink, given_out)
     if check:
         return _check(made, json=json)
+    recording = None
     if made.source is None:
-        peer = peer_from(
+        recording = peer_from(
             "sink",
             bind=bind,
             connect=connect,
             name=name,
             mesh=mesh,
-            config=peer,
+            config=settings,
             interface=interface,
             discovery=discovery,
         ).config
     return _run(
         made,
-        None if made.source is not None else peer,
+        recording,
         every_s=seconds("--every", every),
         idle_s=seconds("--idle", idle),
         json=json,
@@ -267,22 +268,35 @@ def _configured(
     new_sink = {key: value for key, value in given_sink.items() if value not in (None, False)}
     if "spark" in new_sink and isinstance(from_file.get("spark"), dict):
         new_sink["spark"] = {**from_file["spark"], **new_sink["spark"]}
-    new_out = {key: value for key, value in given_out.items() if value is not None}
-    if new_out and len(outputs) > 1:
-        name = next(iter(new_out)).replace("_", "-")
-        raise usage(f"--{name}", f"{config} has several outputs: write it there")
-    if not outputs and "out" not in new_out:
-        raise usage("--out", "say where the table is to be: --out ./lake/quotes")
-    if len(outputs) <= 1:
-        outputs = [{**(outputs[0] if outputs else {}), **new_out}]
+    outputs = _outputs(config, outputs, given_out)
     try:
         return settings.make_sink({**from_file, **new_sink}, outputs), peer
     except ConfigError as error:
-        if config is None:
-            renamed = {"source": "from", "metrics": "metrics-port"}
-            field = renamed.get(error.field, error.field.replace("_", "-"))
-            raise usage(f"--{field}", error.problem) from None
-        raise ConfigError(f"{config}: {error.field}", error.problem) from None
+        raise _placed(config, error) from None
+
+
+def _outputs(
+    config: Path | None, from_file: list[dict[str, Any]], given: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The file's outputs; what options say goes for the only one."""
+    new = {key: value for key, value in given.items() if value is not None}
+    if len(from_file) > 1:
+        if new:
+            name = next(iter(new)).replace("_", "-")
+            raise usage(f"--{name}", f"{config} has several outputs: write it there")
+        return from_file
+    if not from_file and "out" not in new:
+        raise usage("--out", "say where the table is to be: --out ./lake/quotes")
+    return [{**(from_file[0] if from_file else {}), **new}]
+
+
+def _placed(config: Path | None, error: ConfigError) -> ConfigError:
+    """The error where its reader finds the field: in the file, or as an option."""
+    if config is not None:
+        return ConfigError(f"{config}: {error.field}", error.problem)
+    renamed = {"source": "from", "metrics": "metrics-port"}
+    field = renamed.get(error.field, error.field.replace("_", "-"))
+    return usage(f"--{field}", error.problem)
 
 
 def _check(made: Any, *, json: bool) -> int:
