@@ -285,17 +285,13 @@ def _show_report(report: Report) -> None:
 # --- cursors and groups ---
 
 
+def _drop(text: str) -> Any:
+    return typer.Option("--drop", metavar="NAME", show_default=False, help=text)
+
+
 def cursors(
     directory: Dir,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--drop",
-            metavar="NAME",
-            show_default=False,
-            help="Forget this cursor: what it held may expire.",
-        ),
-    ] = None,
+    name: Annotated[str | None, _drop("Forget this cursor: what it held may expire.")] = None,
     stream: StreamName = None,
     json: Json = False,
 ) -> int:
@@ -308,15 +304,7 @@ def cursors(
 
 def groups(
     directory: Dir,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--drop",
-            metavar="NAME",
-            show_default=False,
-            help="Forget this group, and all that it has yet to do.",
-        ),
-    ] = None,
+    name: Annotated[str | None, _drop("Forget this group, and all that it has yet to do.")] = None,
     stream: StreamName = None,
     json: Json = False,
 ) -> int:
