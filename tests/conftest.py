@@ -60,6 +60,14 @@ def no_process_is_left_behind() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def quiet_logs() -> Iterator[None]:
+    """Thousands of failures on purpose need no words."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.fixture(autouse=True)
 def logs_are_as_they_were() -> Iterator[None]:
     """The command, run inside a test, writes logs to what is closed after the test."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from multiprocessing.connection import Connection
 
-from benchmarks.accounts import check_publisher, check_subscription, frames_of
+from benchmarks.accounts import check_subscription
 from benchmarks.meter import Meter
 from benchmarks.space import GROUP
-from benchmarks.task import PONG, READY, TOPIC, Report, Task, latencies, payloads
+from benchmarks.task import PONG, READY, TOPIC, Task
 from benchmarks.ways.sync import (
-    ANSWER_S,
     START_S,
     publish_all,
-    take_batches,
-    take_events,
-    take_times,
+    report_published,
+    send_back,
+    take,
+    time_trips,
 )
-from meshmsg import Event, Multicast, Peer, Security, Stream, Subscription
+from meshmsg import Multicast, Peer, Security, Stream, Subscription
 from meshmsg.testing import lose_packets
 
 SEED = 7
@@ -46,12 +45,7 @@ def publish(task: Task, boss: Connection) -> None:
             with meter.loop():
                 publish_all(task, peer)
             boss.recv()
-        report = meter.add_to(Report(events=task.count))
-        peer.flush(timeout=ANSWER_S)
-        report.frames = frames_of(peer.stats())
-        report.problems += check_publisher(peer.ledger(), task)
-        boss.send(report)
-        boss.recv()
+        report_published(task, boss, peer, meter)
 
 
 def receive(task: Task, boss: Connection) -> None:
@@ -65,12 +59,7 @@ def receive(task: Task, boss: Connection) -> None:
         losing = lose_packets(peer, task.loss, SEED) if task.loss else nullcontext()
         boss.send(READY)
         with Meter(task) as meter, meter.loop(), losing:
-            if task.rate:
-                report = take_times(task, events)
-            elif task.batches:
-                report = take_batches(task, events)
-            else:
-                report = take_events(task, events)
+            report = take(task, events)
         report.problems += check_subscription(events)
         report.notes = _notes(events)
         boss.send(meter.add_to(report))
@@ -100,21 +89,7 @@ def ping(task: Task, boss: Connection) -> None:
         boss.recv()
         peer.wait_for_subscribers(TOPIC, timeout=START_S)
         answers.wait_for_publishers(timeout=START_S)
-        boss.send(READY)
-        boss.recv()
-        payload = payloads(task.size_bytes)[1]
-        trips_ns = []
-        with Meter(task) as meter, meter.loop():
-            for _ in range(task.count):
-                began_ns = time.perf_counter_ns()
-                peer.publish(TOPIC, payload)
-                answers.get()
-                trips_ns.append(time.perf_counter_ns() - began_ns)
-        boss.recv()
-        report = meter.add_to(latencies(trips_ns, task))
-        report.problems += check_subscription(answers)
-        boss.send(report)
-        boss.recv()
+        time_trips(task, boss, peer, answers)
 
 
 def echo(task: Task, boss: Connection) -> None:
@@ -131,13 +106,4 @@ def echo(task: Task, boss: Connection) -> None:
     ):
         peer.wait_for_subscribers(PONG, timeout=START_S)
         events.wait_for_publishers(timeout=START_S)
-        boss.send(READY)
-        with Meter(task) as meter, meter.loop():
-            for _ in range(task.count):
-                event = events.get()
-                assert isinstance(event, Event)
-                peer.publish(PONG, event.data)
-        report = meter.add_to(Report(events=task.count))
-        report.problems += check_subscription(events)
-        boss.send(report)
-        boss.recv()
+        send_back(task, boss, peer, events)

@@ -34,12 +34,17 @@ def publish(task: Task, boss: Connection) -> None:
                 else:
                     publish_all(task, peer)
             boss.recv()
-        report = meter.add_to(Report(events=task.count))
-        peer.flush(timeout=ANSWER_S)
-        report.frames = frames_of(peer.stats())
-        report.problems += check_publisher(peer.ledger(), task)
-        boss.send(report)
-        boss.recv()
+        report_published(task, boss, peer, meter)
+
+
+def report_published(task: Task, boss: Connection, peer: Peer, meter: Meter) -> None:
+    """Say what it took, when all is handed over and the ledger was looked at."""
+    report = meter.add_to(Report(events=task.count))
+    peer.flush(timeout=ANSWER_S)
+    report.frames = frames_of(peer.stats())
+    report.problems += check_publisher(peer.ledger(), task)
+    boss.send(report)
+    boss.recv()
 
 
 def topics_of(task: Task) -> list[str]:
@@ -95,15 +100,19 @@ def receive(task: Task, boss: Connection) -> None:
             events.wait_for_publishers(task.streams, timeout=START_S)
         boss.send(READY)
         with Meter(task) as meter, meter.loop():
-            if task.rate:
-                report = take_times(task, events)
-            elif task.batches:
-                report = take_batches(task, events)
-            else:
-                report = take_events(task, events)
+            report = take(task, events)
         report.problems += check_subscription(events)
         boss.send(meter.add_to(report))
         boss.recv()
+
+
+def take(task: Task, events: Subscription) -> Report:
+    """Everything, as the task wants it taken."""
+    if task.rate:
+        return take_times(task, events)
+    if task.batches:
+        return take_batches(task, events)
+    return take_events(task, events)
 
 
 def take_events(task: Task, events: Subscription) -> Report:
@@ -137,21 +146,26 @@ def ping(task: Task, boss: Connection) -> None:
         boss.send(peer.address)
         boss.recv()
         peer.wait_for_subscribers(TOPIC, timeout=START_S)
-        boss.send(READY)
-        boss.recv()
-        payload = payloads(task.size_bytes)[1]
-        trips_ns = []
-        with Meter(task) as meter, meter.loop():
-            for _ in range(task.count):
-                began_ns = time.perf_counter_ns()
-                peer.publish(TOPIC, payload)
-                answers.get()
-                trips_ns.append(time.perf_counter_ns() - began_ns)
-        boss.recv()
-        report = meter.add_to(latencies(trips_ns, task))
-        report.problems += check_subscription(answers)
-        boss.send(report)
-        boss.recv()
+        time_trips(task, boss, peer, answers)
+
+
+def time_trips(task: Task, boss: Connection, peer: Peer, answers: Subscription) -> None:
+    """What `ping` does when both sides have found each other."""
+    boss.send(READY)
+    boss.recv()
+    payload = payloads(task.size_bytes)[1]
+    trips_ns = []
+    with Meter(task) as meter, meter.loop():
+        for _ in range(task.count):
+            began_ns = time.perf_counter_ns()
+            peer.publish(TOPIC, payload)
+            answers.get()
+            trips_ns.append(time.perf_counter_ns() - began_ns)
+    boss.recv()
+    report = meter.add_to(latencies(trips_ns, task))
+    report.problems += check_subscription(answers)
+    boss.send(report)
+    boss.recv()
 
 
 def echo(task: Task, boss: Connection) -> None:
@@ -162,13 +176,18 @@ def echo(task: Task, boss: Connection) -> None:
         peer.subscribe(TOPIC) as events,
     ):
         peer.wait_for_subscribers(PONG, timeout=START_S)
-        boss.send(READY)
-        with Meter(task) as meter, meter.loop():
-            for _ in range(task.count):
-                event = events.get()
-                assert isinstance(event, Event)
-                peer.publish(PONG, event.data)
-        report = meter.add_to(Report(events=task.count))
-        report.problems += check_subscription(events)
-        boss.send(report)
-        boss.recv()
+        send_back(task, boss, peer, events)
+
+
+def send_back(task: Task, boss: Connection, peer: Peer, events: Subscription) -> None:
+    """What `echo` does when both sides have found each other."""
+    boss.send(READY)
+    with Meter(task) as meter, meter.loop():
+        for _ in range(task.count):
+            event = events.get()
+            assert isinstance(event, Event)
+            peer.publish(PONG, event.data)
+    report = meter.add_to(Report(events=task.count))
+    report.problems += check_subscription(events)
+    boss.send(report)
+    boss.recv()

@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from meshmsg.cli._guard import BAD, GOOD, complain, usage
+from meshmsg.cli._guard import GOOD, usage
+from meshmsg.cli._log_problems import complain_of, not_here, status_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
 from meshmsg.recovery.group_store import CURSOR_PREFIX
@@ -48,11 +49,10 @@ def show(found: Sequence[Summary], *, json: bool) -> int:
                 f"{events:,}",
                 f"{size:,}",
             )
-        for problem in summary.problems:
-            complain(f"{safe(summary.stream)}: {problem}")
+        complain_of(summary)
     if not json:
         console().print(rows)
-    return BAD if any(summary.problems for summary in found) else GOOD
+    return status_of(found)
 
 
 NUMBERS = ("events", "bytes")
@@ -74,6 +74,5 @@ def drop(folders: Sequence[LogFolder], name: str) -> int:
                 print(f"dropped {safe(name)} of {safe(cursor.stream)}")
                 dropped += 1
     if not dropped:
-        names = ", ".join(sorted(set(map(safe, known)))) or "there is none"
-        raise usage("--drop", f"{name!r} is not a cursor here ({names})")
+        raise not_here("cursor", name, known)
     return GOOD

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshmsg.cli._guard import BAD, GOOD, complain, usage
+from meshmsg.cli._guard import GOOD
+from meshmsg.cli._log_problems import complain_of, not_here, status_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
 from meshmsg.recovery.group_store import CURSOR_PREFIX, GroupRecord, GroupStore
@@ -54,11 +55,10 @@ def show_groups(found: Sequence[Summary], *, json: bool) -> int:
                 group.order,
                 safe(" ".join(group.patterns)),
             )
-        for problem in summary.problems:
-            complain(f"{safe(summary.stream)}: {problem}")
+        complain_of(summary)
     if not json:
         console().print(rows)
-    return BAD if any(summary.problems for summary in found) else GOOD
+    return status_of(found)
 
 
 def drop_group(folders: Sequence[LogFolder], name: str) -> int:
@@ -75,6 +75,5 @@ def drop_group(folders: Sequence[LogFolder], name: str) -> int:
                 print(f"dropped {safe(name)} of {safe(summary.stream)}: {backlog:,} events")
                 dropped += 1
     if not dropped:
-        names = ", ".join(sorted(set(map(safe, known)))) or "there is none"
-        raise usage("--drop", f"{name!r} is not a group here ({names})")
+        raise not_here("group", name, known)
     return GOOD

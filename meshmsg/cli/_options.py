@@ -17,7 +17,7 @@ from meshmsg._multicast import Feed, Multicast
 from meshmsg._peer import Peer, config_arguments
 from meshmsg._security import Security
 from meshmsg._values import parse_time
-from meshmsg.cli._guard import usage
+from meshmsg.cli._guard import note, usage
 
 _MESH = "The mesh"
 
@@ -134,6 +134,22 @@ Interface = Annotated[
         help="Network interface, by address or name. 127.0.0.1 if not given.",
     ),
 ]
+Patterns = Annotated[
+    list[str], typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False)
+]
+EdgeTopics = Annotated[
+    list[str], typer.Option("--topics", "-t", metavar="PATTERN", help="May be given often.")
+]
+EdgeOverflow = Annotated[
+    str, typer.Option(help="When subscribers are too slow: buffer, block, drop_oldest, ...")
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", show_default=False, help="Stop when nothing came for this long: 5s, 500ms."
+    ),
+]
+Every = Annotated[str, typer.Option(metavar="TIME", help="How often figures are shown.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No words on standard error.")]
 Answer = Annotated[
@@ -203,6 +219,11 @@ def peer_from(
         declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
     return Peer(**config_arguments(settings))
+
+
+def tell_addresses(peer: Peer, *, quiet: bool) -> None:
+    """Where an open peer can be connected to."""
+    note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
 
 
 def _own_name(security: Security | None) -> str:

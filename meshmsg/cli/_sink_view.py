@@ -1,73 +1,48 @@
-"""How `meshmsg sink` shows its figures: for programs, live in a terminal, or a line each."""
+"""How `meshmsg sink` shows its figures and what a check found, to people."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from meshmsg.cli._values import safe, to_json
+from meshmsg.cli._figures import Figures, framed, lost_cell, print_now, waits
+from meshmsg.cli._values import safe
 
 
-@contextmanager
-def view(*, json: bool, quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Something that shows figures."""
-    if json:
-        yield lambda figures: _print(to_json(figures))
-    elif sys.stdout.isatty() and not quiet:
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(), auto_refresh=False) as live:
-            yield lambda figures: live.update(_picture(figures), refresh=True)
-    else:
-        yield _show_lines
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _head(figures: dict[str, Any]) -> str:
+def _head(figures: Figures) -> str:
     state = "running" if figures["ready"] else "Spark starts"
     state = "ended" if figures.get("ended") else state
     text = f"{state}  in {figures['events_in']:,} events  {figures['events_in_s']:,}/s"
-    return text + (f"  waits: {safe(figures['problem'])}" if figures["problem"] else "")
+    return text + waits(figures)
 
 
-def _show_lines(figures: dict[str, Any]) -> None:
+def show_lines(figures: Figures) -> None:
+    """A line for each output."""
     for row in figures["outputs"]:
         bad = "".join(f"  {key} {row[key]:,}" for key in ("lost", "quarantined") if row[key])
-        _print(
+        print_now(
             f"{_head(figures)}  {safe(row['output'])}: {row['rows']:,} rows  lag "
             f"{row['lag_events']:,} events {row['lag_s']:.1f} s  batch {row['batch_ms']:.0f} ms"
             f"{bad}"
         )
 
 
-def _picture(figures: dict[str, Any]) -> Any:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(_head(figures)), title_justify="left", expand=False)
+def picture(figures: Figures) -> Any:
+    """The outputs in a table, live in a terminal."""
     titles = ("output", "rows", "commits", "lag events", "lag s", "batch ms", "quarantined", "lost")
-    for title in titles:
-        table.add_column(title, justify="left" if title == "output" else "right")
-    for row in figures["outputs"]:
-        lost = f"[bold red]{row['lost']:,}[/]" if row["lost"] else "0"
-        table.add_row(
-            escape(safe(row["output"])),
+    rows = (
+        (
+            row["output"],
             f"{row['rows']:,}",
             f"{row['commits']:,}",
             f"{row['lag_events']:,}",
             f"{row['lag_s']:.1f}",
             f"{row['batch_ms']:.0f}",
             f"{row['quarantined']:,}",
-            lost,
+            lost_cell(row["lost"]),
         )
-    return table
+        for row in figures["outputs"]
+    )
+    return framed(_head(figures), titles, rows)
 
 
 def show_check(found: dict[str, Any]) -> None:

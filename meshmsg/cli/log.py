@@ -13,10 +13,11 @@ from meshmsg._codecs import Codec, UnknownCodec, codec_for
 from meshmsg._errors import ConfigError
 from meshmsg._event import Event, Loss
 from meshmsg._subscription import parse_start
-from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note, usage
+from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._log_cursors import cursor_object, drop, show
 from meshmsg.cli._log_groups import drop_group, group_object, is_of_group, show_groups
+from meshmsg.cli._log_problems import complain_of, status_of
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import loss_object, safe, to_json
@@ -88,9 +89,8 @@ def ls(directory: Dir, json: Json = False) -> int:
     else:
         _show_summaries(found)
     for summary in found:
-        for problem in summary.problems:
-            complain(f"{safe(summary.stream)}: {problem}")
-    return BAD if any(summary.problems for summary in found) else GOOD
+        complain_of(summary)
+    return status_of(found)
 
 
 def _summary_object(summary: Summary) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def codec_of(name: str) -> Codec:
 
 def check(directory: Dir, stream: StreamName = None, json: Json = False) -> int:
     """Read everything."""
-    folders = _logs(directory) if stream is None else [choose(directory, stream)]
+    folders = _chosen(directory, stream)
     status = GOOD
     for folder in folders:
         report = verify(folder)
@@ -285,22 +285,18 @@ def _show_report(report: Report) -> None:
 # --- cursors and groups ---
 
 
+def _drop(text: str) -> Any:
+    return typer.Option("--drop", metavar="NAME", show_default=False, help=text)
+
+
 def cursors(
     directory: Dir,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--drop",
-            metavar="NAME",
-            show_default=False,
-            help="Forget this cursor: what it held may expire.",
-        ),
-    ] = None,
+    name: Annotated[str | None, _drop("Forget this cursor: what it held may expire.")] = None,
     stream: StreamName = None,
     json: Json = False,
 ) -> int:
     """Show cursors, or drop one."""
-    folders = _logs(directory) if stream is None else [choose(directory, stream)]
+    folders = _chosen(directory, stream)
     if name is not None:
         return drop(folders, name)
     return show([summarize(folder) for folder in folders], json=json)
@@ -308,20 +304,12 @@ def cursors(
 
 def groups(
     directory: Dir,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--drop",
-            metavar="NAME",
-            show_default=False,
-            help="Forget this group, and all that it has yet to do.",
-        ),
-    ] = None,
+    name: Annotated[str | None, _drop("Forget this group, and all that it has yet to do.")] = None,
     stream: StreamName = None,
     json: Json = False,
 ) -> int:
     """Show groups, or drop one."""
-    folders = _logs(directory) if stream is None else [choose(directory, stream)]
+    folders = _chosen(directory, stream)
     if name is not None:
         return drop_group(folders, name)
     return show_groups([summarize(folder) for folder in folders], json=json)
@@ -338,6 +326,11 @@ def _logs(directory: str) -> list[LogFolder]:
     if not found:
         raise usage("DIR", f"there is no log in {directory!r}")
     return found
+
+
+def _chosen(directory: str, stream: str | None) -> list[LogFolder]:
+    """The one that is named, or all that there are."""
+    return _logs(directory) if stream is None else [choose(directory, stream)]
 
 
 def choose(directory: str, stream: str | None) -> LogFolder:

@@ -21,6 +21,7 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli.sub import parse_where
 
@@ -108,7 +109,7 @@ def send(
     )
     with peer:
         if bind:
-            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+            tell_addresses(peer, quiet=quiet)
         bridge = MeshToMold(
             peer,
             pattern,
@@ -175,7 +176,7 @@ def recv(
     )
     with listener, peer:
         if bind:
-            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+            tell_addresses(peer, quiet=quiet)
         if wait:
             peer.wait_for_subscribers(topic, wait, timeout=None)
         bridge = MoldToMesh(peer, topic, listener)

@@ -15,10 +15,13 @@ from meshmsg.cli._options import (
     Connect,
     DataDir,
     EdgeMeshBind,
+    EdgeOverflow,
+    EdgeTopics,
     Mesh,
     Name,
     Quiet,
     peer_from,
+    tell_addresses,
 )
 
 HELP = help_text(
@@ -34,6 +37,7 @@ HELP = help_text(
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="tcp://127.0.0.1:5555, ipc:///tmp/name, ...")
 ]
+Listen = Annotated[bool, typer.Option("--listen/--dial", help="Listen at the URL, or dial it.")]
 Separator = Annotated[
     str, typer.Option(metavar="TEXT", help="Between topic and payload in a message.")
 ]
@@ -50,9 +54,7 @@ def register(app: typer.Typer) -> None:
 def take(
     url: Url,
     kind: Annotated[str, typer.Option(help="sub or pull.")] = "sub",
-    listen: Annotated[
-        bool, typer.Option("--listen/--dial", help="Listen at the URL, or dial it.")
-    ] = False,
+    listen: Listen = False,
     topic: Annotated[
         str, typer.Option(help="Topic of the events; {topic} is what stands before the separator.")
     ] = "nng.{topic}",
@@ -62,9 +64,7 @@ def take(
         typer.Option(help="Of messages that a sub socket wants. All if not given."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Decode payloads that are JSON.")] = False,
-    overflow: Annotated[
-        str, typer.Option(help="When subscribers are too slow: buffer, block, drop_oldest, ...")
-    ] = "buffer",
+    overflow: EdgeOverflow = "buffer",
     mesh_bind: EdgeMeshBind = None,
     connect: Connect = None,
     name: Name = None,
@@ -98,19 +98,15 @@ def take(
     )
     with peer, bridge:
         note(f"{kind} at {bridge.url}", quiet=quiet)
-        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        tell_addresses(peer, quiet=quiet)
         return stay(bridge)
 
 
 def send(
     url: Url,
-    topics: Annotated[
-        list[str], typer.Option("--topics", "-t", metavar="PATTERN", help="May be given often.")
-    ],
+    topics: EdgeTopics,
     kind: Annotated[str, typer.Option(help="pub or push.")] = "pub",
-    listen: Annotated[
-        bool, typer.Option("--listen/--dial", help="Listen at the URL, or dial it.")
-    ] = True,
+    listen: Listen = True,
     separator: Separator = "|",
     format: Annotated[
         str, typer.Option(help="data, or event: JSON with position, key and headers.")

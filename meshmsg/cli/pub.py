@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import typer
 
 from meshmsg._config import Stream
-from meshmsg._errors import PeerRefused, WaitTimeout
 from meshmsg._peer import Peer
 from meshmsg.cli._guard import GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
@@ -29,8 +27,10 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._pacer import Pacer
+from meshmsg.cli._publishing import Audience, Tally, publish_all
 
 HELP = help_text(
     "Publish events: one from the arguments, or one for each line of standard input.",
@@ -52,9 +52,6 @@ HELP = help_text(
 _SOURCE = "Events"
 _PACE = "Pace"
 _TRY = "Trying out recovery"
-#: After this long a person should know what the command is waiting for.
-EXPLAIN_AFTER_S = 1.0
-POLL_S = 0.1
 
 
 def register(app: typer.Typer) -> None:
@@ -205,63 +202,16 @@ def pub(
         interface=interface,
         discovery=discovery,
     )
-    wait_s = seconds("--wait-timeout", wait_timeout)
+    audience = Audience(wait, seconds("--wait-timeout", wait_timeout), quiet)
     drain_s = seconds("--drain-timeout", drain_timeout)
-    pacer = Pacer(rate) if rate else None
     with peer:
         if bind:
-            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+            tell_addresses(peer, quiet=quiet)
         with Tally(peer, quiet=quiet) as tally, _losing(peer, drop, seed, tally):
-            for item in items:
-                if tally.events == 0:
-                    if wait:
-                        wait_for_subscribers(peer, item.topic, wait, wait_s, quiet)
-                    tally.start()
-                if pacer is not None:
-                    pacer.wait()
-                peer.publish(item.topic, item.data, key=item.key, headers=item.headers)
-                tally.events += 1
+            publish_all(peer, items, tally, audience, _turns(rate))
             peer.flush(timeout=drain_s)
         peer.close(timeout=drain_s)
     return GOOD
-
-
-class Tally:
-    """What was published, told in one line when the block is left, by Ctrl-C too."""
-
-    def __init__(self, peer: Peer, *, quiet: bool) -> None:
-        self.events = 0
-        self.dropped: int | None = None
-        self._peer = peer
-        self._quiet = quiet
-        self._started = 0.0
-
-    def start(self) -> None:
-        """Publishing begins: the wait for subscribers does not count."""
-        self._started = time.monotonic()
-
-    def __enter__(self) -> Tally:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.events:
-            note(self._summary(time.monotonic() - self._started), quiet=self._quiet)
-
-    def _summary(self, took_s: float) -> str:
-        plural = "" if self.events == 1 else "s"
-        text = f"published {self.events:,} event{plural} in {took_s:.2f} s"
-        if self.events > 1:
-            text += f" ({self.events / max(took_s, 1e-6):,.0f}/s)"
-        if self.dropped is not None:
-            text += f"; {self.dropped:,} of {self._sent()} were dropped on purpose"
-        return text
-
-    def _sent(self) -> str:
-        streams = self._peer.stats()["streams"].values()
-        packets = sum(stream.get("multicast", {}).get("sent", 0) for stream in streams)
-        if packets:
-            return f"{packets:,} packets"
-        return f"{sum(stream['frames'] for stream in streams):,} frames"
 
 
 def _items(
@@ -283,6 +233,14 @@ def _items(
     return from_lines(form, sys.stdin.buffer, count or 0)
 
 
+def _turns(rate: float | None) -> Callable[[Item], None] | None:
+    """What lets each event wait for its turn, if there is a rate."""
+    if not rate:
+        return None
+    pacer = Pacer(rate)
+    return lambda item: pacer.wait()
+
+
 @contextlib.contextmanager
 def _losing(peer: Peer, ratio: float, seed: int, tally: Tally) -> Iterator[None]:
     if not ratio:
@@ -295,47 +253,3 @@ def _losing(peer: Peer, ratio: float, seed: int, tally: Tally) -> Iterator[None]
             yield
         finally:
             tally.dropped = link.dropped + path.dropped
-
-
-def wait_for_subscribers(peer: Peer, topic: str, count: int, timeout_s: float, quiet: bool) -> None:
-    """As the peer's own, and tells meanwhile what it waits for, and why in vain."""
-    started = time.monotonic()
-    explained = quiet
-    while True:
-        left = timeout_s - (time.monotonic() - started)
-        try:
-            peer.wait_for_subscribers(topic, count, timeout=max(0.0, min(left, POLL_S)))
-            return
-        except WaitTimeout:
-            links = peer.stats()["links"]
-        _check_refused(links)
-        if left <= 0:
-            raise WaitTimeout(_nobody(peer, topic, count, timeout_s, links))
-        if not explained and time.monotonic() - started > EXPLAIN_AFTER_S:
-            explained = True
-            note(f"waiting for {_subscribers(count)} of {topic} ({timeout_s:g} s at most)")
-
-
-def _check_refused(links: list[dict[str, Any]]) -> None:
-    if links and all(link["state"] == "refused" for link in links):
-        raise PeerRefused(links[0]["address"], links[0]["reason"])
-
-
-def _nobody(
-    peer: Peer, topic: str, count: int, timeout_s: float, links: list[dict[str, Any]]
-) -> str:
-    silent = [link["address"] for link in links if link["state"] in ("dialling", "greeting")]
-    if silent:
-        why = f"nobody answers at {', '.join(silent)}"
-    elif links:
-        why = "the peer there does not subscribe to it, or cannot reach us: see --bind"
-    else:
-        why = f"start one with: meshmsg sub {topic} --connect {peer.address}"
-    return (
-        f"no {_subscribers(count)} of {topic} after {timeout_s:g} s: {why}; "
-        f"--wait 0 publishes all the same"
-    )
-
-
-def _subscribers(count: int) -> str:
-    return "subscriber" if count == 1 else f"{count} subscribers"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -19,22 +15,27 @@ from meshmsg._config import Record
 from meshmsg._errors import ConfigError
 from meshmsg._event import Loss
 from meshmsg._peer import Peer, config_arguments
-from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
+from meshmsg.cli._figures import Figures, framed, lost_cell, print_now, stopping, view, waits
+from meshmsg.cli._guard import BAD, GOOD, guarded, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Bind,
     Config,
     Connect,
+    Every,
     Find,
     Interface,
     Json,
     Mesh,
     Name,
+    Patterns,
     Quiet,
+    Timeout,
     peer_from,
     seconds,
+    tell_addresses,
 )
-from meshmsg.cli._values import loss_object, safe, to_json
+from meshmsg.cli._values import loss_object, safe
 
 HELP = help_text(
     "Keep other peers' streams, verbatim, and serve them when their publishers are gone.",
@@ -60,10 +61,7 @@ def register(app: typer.Typer) -> None:
 
 
 def record(
-    patterns: Annotated[
-        list[str],
-        typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False),
-    ],
+    patterns: Patterns,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -89,15 +87,8 @@ def record(
     segment_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="The size of the logs' files.")
     ] = "64MiB",
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            show_default=False,
-            help="Stop when nothing came for this long: 5s, 500ms.",
-        ),
-    ] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often figures are shown.")] = "1s",
+    timeout: Timeout = None,
+    every: Every = "1s",
     json: Json = False,
     bind: Bind = None,
     connect: Connect = None,
@@ -132,12 +123,12 @@ def record(
         option = "PATTERN" if error.field == "topics" else f"--{error.field.replace('_', '-')}"
         raise usage(option, error.problem) from None
     settings = replace(plain.config, data_dir=where, record=wanted)
-    with _stopping() as stop, Peer(**config_arguments(settings)) as peer:
-        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+    with stopping() as stop, Peer(**config_arguments(settings)) as peer:
+        tell_addresses(peer, quiet=quiet)
         recorder = peer._open_node().recorder
         assert recorder is not None
         progress = Progress(peer)
-        with _view(json=json, quiet=quiet) as show:
+        with view(_show_lines, _picture, json=json, quiet=quiet) as show:
             _watch(progress, show, stop, every_s, timeout_s)
     lost = any(log.lost for log in recorder.logs.values())
     return BAD if lost or recorder.refused else GOOD
@@ -145,7 +136,7 @@ def record(
 
 def _watch(
     progress: Progress,
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[[Figures], None],
     stop: threading.Event,
     every_s: float,
     timeout_s: float | None,
@@ -165,24 +156,6 @@ def _watch(
     show(progress.figures())
 
 
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM: then what has come is written, and the exit status is our own."""
-    stop = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():  # the second time it is meant: at once
-            raise KeyboardInterrupt
-        stop.set()
-
-    old = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
 class Progress:
     """What a recorder has done so far, and how quickly."""
 
@@ -196,7 +169,7 @@ class Progress:
         """Events recorded since the start."""
         return sum(row["events"] for row in self._peer.stats()["recorder"]["streams"])
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Figures:
         """Since the start, and a second since the last time."""
         stats = self._peer.stats()
         recorder = stats["recorder"]
@@ -232,58 +205,33 @@ def _refusals(refused: list[dict[str, str]]) -> str | None:
     return "; ".join(f"{row['stream']} {row['reason']}" for row in refused[:3]) or None
 
 
-@contextmanager
-def _view(*, json: bool, quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """How figures are shown: for programs, live in a terminal, or a line each."""
-    if json:
-        yield lambda figures: _print(to_json(figures))
-    elif sys.stdout.isatty() and not quiet:
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(), auto_refresh=False) as live:
-            yield lambda figures: live.update(_picture(figures), refresh=True)
-    else:
-        yield _show_line
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _show_line(figures: dict[str, Any]) -> None:
+def _show_lines(figures: Figures) -> None:
     for loss in figures["losses"]:
-        _print(
+        print_now(
             f"LOSS  {loss['count']:,} events of {safe(loss['stream'])} (epoch {loss['epoch']}, "
             f"{loss['first']} to {loss['stop'] - 1}): {loss['reason']}"
         )
-    _print(_summary(figures))
+    print_now(_summary(figures))
 
 
-def _summary(figures: dict[str, Any]) -> str:
+def _summary(figures: Figures) -> str:
     count = len(figures["streams"])
-    text = (
+    return (
         f"{count} {'stream' if count == 1 else 'streams'}  {figures['events']:,} events  "
         f"{figures['bytes'] / 1e6:,.1f} MB  {figures['events_s']:,}/s  lost {figures['lost']:,}"
+        f"{waits(figures)}"
     )
-    return text + (f"  waits: {safe(figures['problem'])}" if figures["problem"] else "")
 
 
-def _picture(figures: dict[str, Any]) -> Any:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(_summary(figures)), title_justify="left", expand=False)
-    for column in ("stream", "next", "events", "MB", "lost"):
-        table.add_column(column, justify="left" if column == "stream" else "right")
-    for row in figures["streams"]:
-        lost = f"[bold red]{row['lost']:,}[/]" if row["lost"] else "0"
-        table.add_row(
-            escape(safe(row["stream"])),
+def _picture(figures: Figures) -> Any:
+    rows = (
+        (
+            row["stream"],
             f"{row['next']:,}",
             f"{row['events']:,}",
             f"{row['bytes'] / 1e6:,.1f}",
-            lost,
+            lost_cell(row["lost"]),
         )
-    return table
+        for row in figures["streams"]
+    )
+    return framed(_summary(figures), ("stream", "next", "events", "MB", "lost"), rows)

@@ -11,7 +11,7 @@ import typer
 from meshmsg._batch import Batch
 from meshmsg._config import Stream
 from meshmsg._event import Event, Loss
-from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
+from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Bind,
@@ -25,10 +25,11 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
+from meshmsg.cli._publishing import Audience, Tally, publish_all
 from meshmsg.cli._values import safe
 from meshmsg.cli.log import Count, Dir, StreamName, choose, codec_of, seek
-from meshmsg.cli.pub import Tally, wait_for_subscribers
 from meshmsg.recovery.log_reader import LogReader
 
 HELP = help_text(
@@ -97,7 +98,7 @@ def replay(
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
-    wait_s = seconds("--wait-timeout", wait_timeout)
+    audience = Audience(wait, seconds("--wait-timeout", wait_timeout), quiet)
     with LogReader(choose(directory, stream)) as reader:
         stop = None
         if end is not None:
@@ -121,17 +122,9 @@ def replay(
         clock = Clock(speed)
         with peer:
             if bind:
-                note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+                tell_addresses(peer, quiet=quiet)
             with Tally(peer, quiet=quiet) as tally:
-                for event in events:
-                    if tally.events == 0:
-                        if wait:
-                            wait_for_subscribers(peer, event.topic, wait, wait_s, quiet)
-                        tally.start()
-                    clock.wait(event.time_ns)
-                    headers = event.headers or None
-                    peer.publish(event.topic, event.data, key=event.key, headers=headers)
-                    tally.events += 1
+                publish_all(peer, events, tally, audience, lambda event: clock.wait(event.time_ns))
                 peer.flush(timeout=DRAIN_S)
             peer.close(timeout=DRAIN_S)
     for loss in losses:

@@ -14,11 +14,13 @@ import typer
 
 from meshmsg._config import PeerConfig
 from meshmsg._errors import ConfigError
+from meshmsg.cli._figures import Figures, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Bind,
     Connect,
+    Every,
     Find,
     Interface,
     Json,
@@ -27,10 +29,10 @@ from meshmsg.cli._options import (
     Quiet,
     peer_from,
     seconds,
+    tell_addresses,
 )
-from meshmsg.cli._sink_view import show_check, view
+from meshmsg.cli._sink_view import picture, show_check, show_lines
 from meshmsg.cli._values import to_json
-from meshmsg.cli.record import _stopping
 
 HELP = help_text(
     "Record streams and write them into a table with Spark: parquet, Delta Lake or Iceberg.",
@@ -166,7 +168,7 @@ def sink(
         str | None,
         typer.Option(metavar="PORT", show_default=False, help="Serve figures to Prometheus."),
     ] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often figures are shown.")] = "1s",
+    every: Every = "1s",
     json: Json = False,
     config: Annotated[
         Path | None,
@@ -205,23 +207,24 @@ def sink(
         "quarantine": quarantine,
         "max_events": max_events,
     }
-    made, peer = _configured(config, given_sink, given_out)
+    made, settings = _configured(config, given_sink, given_out)
     if check:
         return _check(made, json=json)
+    recording = None
     if made.source is None:
-        peer = peer_from(
+        recording = peer_from(
             "sink",
             bind=bind,
             connect=connect,
             name=name,
             mesh=mesh,
-            config=peer,
+            config=settings,
             interface=interface,
             discovery=discovery,
         ).config
     return _run(
         made,
-        None if made.source is not None else peer,
+        recording,
         every_s=seconds("--every", every),
         idle_s=seconds("--idle", idle),
         json=json,
@@ -265,22 +268,35 @@ def _configured(
     new_sink = {key: value for key, value in given_sink.items() if value not in (None, False)}
     if "spark" in new_sink and isinstance(from_file.get("spark"), dict):
         new_sink["spark"] = {**from_file["spark"], **new_sink["spark"]}
-    new_out = {key: value for key, value in given_out.items() if value is not None}
-    if new_out and len(outputs) > 1:
-        name = next(iter(new_out)).replace("_", "-")
-        raise usage(f"--{name}", f"{config} has several outputs: write it there")
-    if not outputs and "out" not in new_out:
-        raise usage("--out", "say where the table is to be: --out ./lake/quotes")
-    if len(outputs) <= 1:
-        outputs = [{**(outputs[0] if outputs else {}), **new_out}]
+    outputs = _outputs(config, outputs, given_out)
     try:
         return settings.make_sink({**from_file, **new_sink}, outputs), peer
     except ConfigError as error:
-        if config is None:
-            renamed = {"source": "from", "metrics": "metrics-port"}
-            field = renamed.get(error.field, error.field.replace("_", "-"))
-            raise usage(f"--{field}", error.problem) from None
-        raise ConfigError(f"{config}: {error.field}", error.problem) from None
+        raise _placed(config, error) from None
+
+
+def _outputs(
+    config: Path | None, from_file: list[dict[str, Any]], given: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The file's outputs; what options say goes for the only one."""
+    new = {key: value for key, value in given.items() if value is not None}
+    if len(from_file) > 1:
+        if new:
+            name = next(iter(new)).replace("_", "-")
+            raise usage(f"--{name}", f"{config} has several outputs: write it there")
+        return from_file
+    if not from_file and "out" not in new:
+        raise usage("--out", "say where the table is to be: --out ./lake/quotes")
+    return [{**(from_file[0] if from_file else {}), **new}]
+
+
+def _placed(config: Path | None, error: ConfigError) -> ConfigError:
+    """The error where its reader finds the field: in the file, or as an option."""
+    if config is not None:
+        return ConfigError(f"{config}: {error.field}", error.problem)
+    renamed = {"source": "from", "metrics": "metrics-port"}
+    field = renamed.get(error.field, error.field.replace("_", "-"))
+    return usage(f"--{field}", error.problem)
 
 
 def _check(made: Any, *, json: bool) -> int:
@@ -300,15 +316,15 @@ def _run(
     made: Any, peer: PeerConfig | None, *, every_s: float, idle_s: float, json: bool, quiet: bool
 ) -> int:
     with ExitStack() as stack:
-        stop = stack.enter_context(_stopping())
+        stop = stack.enter_context(stopping())
         daemon = stack.enter_context(_room("sink_daemon").SinkDaemon(made, peer))
         if made.metrics is not None:
             server = _room("sink_metrics").MetricsServer(made.metrics, daemon.figures)
             stack.enter_context(server)
             note(f"figures at http://{server.host}:{server.port}/metrics", quiet=quiet)
         if daemon.peer is not None:
-            note(f"listening at {' '.join(daemon.peer.addresses)}", quiet=quiet)
-        show = stack.enter_context(view(json=json, quiet=quiet))
+            tell_addresses(daemon.peer, quiet=quiet)
+        show = stack.enter_context(view(show_lines, picture, json=json, quiet=quiet))
         try:
             if made.once and _settle(daemon, stop, idle_s):
                 daemon.drive()
@@ -346,7 +362,7 @@ def _tell(daemon: Any, quiet: bool) -> None:
 
 
 def _watch(
-    daemon: Any, show: Callable[[dict[str, Any]], None], stop: Any, every_s: float, quiet: bool
+    daemon: Any, show: Callable[[Figures], None], stop: Any, every_s: float, quiet: bool
 ) -> None:
     shown = time.monotonic()
     while not stop.wait(POLL_S) and daemon.poll():

@@ -22,6 +22,7 @@ from meshmsg.cli._options import (
     Name,
     Quiet,
     seconds,
+    tell_addresses,
 )
 
 HELP = help_text(
@@ -117,7 +118,7 @@ def statsd(
     with peer, StatsdServer(peer, bind or "127.0.0.1:8125", secret=secret, **options) as server:
         host, port = server.address
         note(f"metrics at {host}:{port} (UDP)", quiet=quiet)
-        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        tell_addresses(peer, quiet=quiet)
         if not count:
             return stay(server)
         time.sleep(interval_s * count)

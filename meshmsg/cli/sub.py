@@ -33,9 +33,12 @@ from meshmsg.cli._options import (
     Mesh,
     MulticastGroup,
     Name,
+    Patterns,
     Quiet,
+    Timeout,
     peer_from,
     seconds,
+    tell_addresses,
 )
 from meshmsg.cli._values import (
     clock_time,
@@ -95,10 +98,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sub(
-    patterns: Annotated[
-        list[str],
-        typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False),
-    ],
+    patterns: Patterns,
     json: Json = False,
     count: Annotated[
         int | None,
@@ -120,14 +120,7 @@ def sub(
             "position as --json prints it.",
         ),
     ] = "live",
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            show_default=False,
-            help="Stop when nothing came for this long: 5s, 500ms.",
-        ),
-    ] = None,
+    timeout: Timeout = None,
     on_loss: Annotated[
         OnLoss, typer.Option(help="Go on after a loss is reported, or stop there.")
     ] = OnLoss.report,
@@ -196,30 +189,45 @@ def sub(
     screen = Screen(json=json)
     with peer:
         if bind:
-            note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+            tell_addresses(peer, quiet=quiet)
         losses = screen.show_loss if on_loss is OnLoss.report else "raise"
-        options: dict[str, Any] = {}
-        if group is None:
-            if ack is not Ack.shown:
-                raise usage("--ack", "goes with --group NAME")
-        else:
-            check_group("--group", group)
-            options = {"group": group, "order": order.value, "prefetch": prefetch}
-            options |= {"max_attempts": max_attempts}
+        options = _group_options(group, ack, order, prefetch, max_attempts)
         with peer.subscribe(*patterns, start=where, on_loss=losses, **options) as events:
             done = events.ack if group is not None and ack is Ack.shown else None
             reader = Reader(events, screen, count, timeout_s, quiet=quiet, done=done)
-            try:
-                reader.run()
-            except EventsLost as stop:
-                screen.show_loss(stop.loss)
-            finally:
-                if stats:
-                    note(reader.summary())
+            _read(reader, screen, stats=stats)
     if count is not None and screen.events < count and on_loss is OnLoss.report:
         note(f"{screen.events} of {count} events came within {timeout}", quiet=quiet)
         return BAD
     return BAD if screen.lost else GOOD
+
+
+def _group_options(
+    group: str | None, ack: Ack, order: Order, prefetch: int, max_attempts: int
+) -> dict[str, Any]:
+    """What a member of a work group subscribes with; nothing for who is none."""
+    if group is None:
+        if ack is not Ack.shown:
+            raise usage("--ack", "goes with --group NAME")
+        return {}
+    check_group("--group", group)
+    return {
+        "group": group,
+        "order": order.value,
+        "prefetch": prefetch,
+        "max_attempts": max_attempts,
+    }
+
+
+def _read(reader: Reader, screen: Screen, *, stats: bool) -> None:
+    """Show all that is wanted, or all before the loss that ends it."""
+    try:
+        reader.run()
+    except EventsLost as stop:
+        screen.show_loss(stop.loss)
+    finally:
+        if stats:
+            note(reader.summary())
 
 
 def _feeds(group: str | None, publisher: str | None) -> list[Feed]:

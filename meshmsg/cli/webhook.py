@@ -19,11 +19,13 @@ from meshmsg.cli._options import (
     Connect,
     DataDir,
     EdgeMeshBind,
+    EdgeTopics,
     Json,
     Mesh,
     Name,
     Quiet,
     peer_from,
+    tell_addresses,
 )
 from meshmsg.cli._values import iso_time, safe, to_json
 
@@ -79,9 +81,7 @@ def _registry(data_dir: Path | None) -> Iterator[WebhookRegistry]:
 
 def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to post: https://...")],
-    topics: Annotated[
-        list[str], typer.Option("--topics", "-t", metavar="PATTERN", help="May be given often.")
-    ],
+    topics: EdgeTopics,
     name: Annotated[
         str | None, typer.Option(help="How it is called. Made from the host if not given.")
     ] = None,
@@ -292,7 +292,7 @@ def run(
         data_dir=data_dir,
     )
     with peer, Webhooks(peer, keep=keep, hold=hold) as hooks:
-        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        tell_addresses(peer, quiet=quiet)
         note(f"posting to {len(hooks.endpoints())} webhooks", quiet=quiet)
         return stay(hooks)
 

@@ -16,9 +16,11 @@ from meshmsg.cli._options import (
     Connect,
     DataDir,
     EdgeMeshBind,
+    EdgeOverflow,
     Mesh,
     Name,
     Quiet,
+    tell_addresses,
 )
 
 HELP = help_text(
@@ -63,9 +65,7 @@ def serve(
     remember: Annotated[
         int, typer.Option(min=1, metavar="N", help="Ids known again: those of the newest N posts.")
     ] = 100_000,
-    overflow: Annotated[
-        str, typer.Option(help="When subscribers are too slow: buffer, block, drop_oldest, ...")
-    ] = "buffer",
+    overflow: EdgeOverflow = "buffer",
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: PEM, certificate and key.")
     ] = None,
@@ -107,5 +107,5 @@ def serve(
     )
     with peer, server:
         note(f"taking posts at {server.url}", quiet=quiet)
-        note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+        tell_addresses(peer, quiet=quiet)
         return stay(server)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -18,13 +17,10 @@ KILLS = int(os.environ.get("LOG_KILLS", "200"))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quiet_logs")
 def test_acknowledged_events_outlive_thousands_of_crashes() -> None:
-    logging.disable(logging.CRITICAL)
-    try:
-        for seed in range(10_000, 10_000 + SEEDS):
-            simulate(seed)
-    finally:
-        logging.disable(logging.NOTSET)
+    for seed in range(10_000, 10_000 + SEEDS):
+        simulate(seed)
 
 
 @pytest.mark.slow

@@ -10,9 +10,7 @@ events.  `DURABLE_SEEDS` says how many worlds are tried, `make simulate` tries m
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,13 +23,7 @@ from tests.recovery.simulation.durable.world import simulate
 SEEDS = int(os.environ.get("DURABLE_SEEDS", "500"))
 CHUNK = 50
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Thousands of failures on purpose need no words."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))

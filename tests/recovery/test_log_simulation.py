@@ -6,9 +6,7 @@ named test below.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -30,13 +28,7 @@ from tests.recovery.simulation.log_world import (
 SEEDS = int(os.environ.get("LOG_SEEDS", "300"))
 CHUNK = 50
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Thousands of failures on purpose need no words."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))

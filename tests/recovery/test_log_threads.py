@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -24,12 +22,7 @@ from tests.recovery.simulation.log_world import STREAM, frame_of
 THREADS = 6
 FRAMES = 60
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 class Unreliable(RealFile):

@@ -11,6 +11,7 @@ import os
 import pytest
 
 from tests.recovery.simulation.recall_world import RecallWorld
+from tests.recovery.simulation.seeds import run_worlds
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "300"))
 CHUNK = 50
@@ -19,13 +20,8 @@ CHUNK = 50
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_living_members_get_nothing_again(first: int) -> None:
     kills = recalled = 0
-    for seed in range(first, min(first + CHUNK, SEEDS)):
-        world = RecallWorld(seed)
-        try:
-            world.run(1000)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    seeds = range(first, min(first + CHUNK, SEEDS))
+    for world in run_worlds(RecallWorld, seeds, 1000):
         kills += world.kills
         recalled += world.recalled
     assert kills > 0

@@ -12,6 +12,7 @@ import os
 import pytest
 
 from tests.recovery.simulation.resume_world import ResumeWorld
+from tests.recovery.simulation.seeds import run_worlds
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "300")) // 3
 CHUNK = 25
@@ -20,13 +21,8 @@ CHUNK = 25
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_group_goes_on_after_crashes_of_its_publisher(first: int) -> None:
     crashes = fetched = 0
-    for seed in range(first, min(first + CHUNK, SEEDS)):
-        world = ResumeWorld(seed)
-        try:
-            world.run(400)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    seeds = range(first, min(first + CHUNK, SEEDS))
+    for world in run_worlds(ResumeWorld, seeds, 400):
         crashes += world.crashes
         fetched += world.fetched
     assert crashes > 0

@@ -443,28 +443,27 @@ def test_member_forgets_what_is_on_the_publishers_disk(tmp_path: Path) -> None:
         wait_until(lambda: source.is_idle, timeout=30)
 
 
+def work_off(events: Subscription, count: int) -> list[Any]:
+    done = []
+    for _ in range(count):
+        (event,) = take(events, 1)
+        events.ack(event)
+        done.append(event.data)
+    return done
+
+
 def work_and_leave(address: str, count: int) -> list[Any]:
     with (
         Peer("anna", connect=address) as anna,
         anna.subscribe("a.**", group="g", prefetch=4) as events,
     ):
-        done = []
-        for _ in range(count):
-            (event,) = take(events, 1)
-            events.ack(event)
-            done.append(event.data)
-    return done
+        return work_off(events, count)
 
 
 def work_and_close_the_peer(address: str, count: int) -> list[Any]:
     with Peer("anna", connect=address) as anna:
         events = anna.subscribe("a.**", group="g", prefetch=4)
-        done = []
-        for _ in range(count):
-            (event,) = take(events, 1)
-            events.ack(event)
-            done.append(event.data)
-    return done
+        return work_off(events, count)
 
 
 def work_and_leave_a_loop(address: str, count: int) -> list[Any]:

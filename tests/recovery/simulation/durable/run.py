@@ -16,6 +16,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.recovery.simulation.durable.world import DurableWorld, simulate
+from tests.recovery.simulation.seeds import try_worlds
 
 CHUNK = 50
 
@@ -23,18 +24,10 @@ CHUNK = 50
 def try_seeds(seeds: range) -> tuple[Counter[str], list[int]]:
     """Run worlds; what happened in all of them, and the seeds that failed."""
     logging.disable(logging.CRITICAL)
-    counters: Counter[str] = Counter()
-    failed = []
-    for seed in seeds:
-        world = DurableWorld(seed)
-        try:
-            world.run()
-        except Exception:
-            failed.append(seed)
-        counters.update(world.counters)
-        counters["worlds"] += 1
-    logging.disable(logging.NOTSET)
-    return counters, failed
+    try:
+        return try_worlds(DurableWorld, seeds)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def main() -> int:

@@ -16,23 +16,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.recovery.simulation.multicast.shrink import shrink
 from tests.recovery.simulation.multicast.world import MulticastWorld
+from tests.recovery.simulation.seeds import try_worlds
 
 CHUNK = 50
 
 
 def try_seeds(seeds: range) -> tuple[Counter[str], list[int]]:
     """Run worlds; what happened in all of them, and the seeds that failed."""
-    counters: Counter[str] = Counter()
-    failed = []
-    for seed in seeds:
-        world = MulticastWorld(seed)
-        try:
-            world.run()
-        except Exception:
-            failed.append(seed)
-        counters.update(world.counters)
-        counters["worlds"] += 1
-    return counters, failed
+    return try_worlds(MulticastWorld, seeds)
 
 
 def run_all(start: int, count: int) -> Iterable[tuple[Counter[str], list[int]]]:
