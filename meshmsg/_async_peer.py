@@ -23,6 +23,7 @@ from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
 from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
 from meshmsg._publisher import PublisherSide
+from meshmsg._runs import runs_of
 from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.recovery.loss_detector import NEVER
@@ -310,7 +311,8 @@ class AsyncPeer(PeerBase):
             )
         last = done = None
         turn = time.monotonic()
-        for outlet, run in publisher.publish_runs(topic, items, keys, headers):
+        outlet = publisher._find(topic)
+        for run in runs_of(outlet, topic, items, keys, headers):
             last = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
             if last is None:
                 attempt = partial(publisher.publish_run, outlet, topic, run, None)
@@ -340,7 +342,7 @@ class AsyncPeer(PeerBase):
         """Wait until `count` subscribers take the topic.  Raises `WaitTimeout`."""
         check_wait(topic, count)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (have := self._open_node().publisher.wait_for_subscribers(topic, count, 0.0)) < count:
+        while (have := self._open_node().publisher.subscribers.wait_for(topic, count, 0.0)) < count:
             if deadline is not None and time.monotonic() >= deadline:
                 raise WaitTimeout(
                     f"{have} of {count} subscribers for {topic!r} after {timeout:g} s"
@@ -377,7 +379,7 @@ class AsyncPeer(PeerBase):
     async def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
         node = self._open_node()
-        await asyncio.to_thread(node.publisher.refresh, timeout)
+        await asyncio.to_thread(node.publisher.subscribers.refresh, timeout)
         return node.ledger()
 
 
@@ -419,12 +421,12 @@ async def _when_open(
         try:
             await asyncio.wait_for(opened, left)
         except TimeoutError:
-            if publisher.lets_through(topic):
+            if publisher.gates.lets_through(topic):
                 continue
-            stream, names = publisher.blockers(topic)
+            stream, names = publisher.gates.blockers(topic)
             raise PublishTimeout(stream, timeout or 0.0, names) from None
         finally:
-            publisher.forget_waiter(topic, ring)
+            publisher.gates.forget_waiter(topic, ring)
 
 
 def _ignore() -> None:

@@ -12,7 +12,8 @@ from meshmsg._group_books import Seat
 from meshmsg.recovery.group_policy import DeadLetter
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet, PublisherSide
+    from meshmsg._outlet import Outlet
+    from meshmsg._publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 

@@ -24,7 +24,9 @@ from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.loss_detector import NEVER
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet, PublisherSide, RemoteSubscription
+    from meshmsg._outlet import Outlet
+    from meshmsg._publisher import PublisherSide
+    from meshmsg._subscribers import RemoteSubscription
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -132,7 +134,7 @@ class DurableSide:
             later = min(retry_s * 2, RETRY_MAX_S)
             again = partial(self._try_to_admit, remote, outlet, start, later)
             with self._side._lock:
-                if self._side._subs.get(remote.sub) is not remote:
+                if self._side.subscribers.subs.get(remote.sub) is not remote:
                     return
                 self.try_again((remote.sub, outlet.stream), retry_s, again)
             log.error("%s has to wait for its start: %s", remote.label, error)
@@ -150,8 +152,8 @@ class DurableSide:
         if remote.hold and self._hold(remote, outlet, begin, chapters):
             begin, chapters = self._find(outlet, start)  # what is there now stays there
         with side._changed:
-            if side._subs.get(remote.sub) is remote and side._fanout is not None:
-                side._admit_to(remote, outlet, begin, chapters, time.monotonic())
+            if side.subscribers.subs.get(remote.sub) is remote and side._fanout is not None:
+                side.subscribers.admit_to(remote, outlet, begin, chapters, time.monotonic())
                 side._changed.notify_all()
 
     def _find(self, outlet: Outlet, start: Start) -> tuple[Start, list[Chapter]]:
@@ -215,5 +217,5 @@ class DurableSide:
         bytes_max = self._side._tuning.repair_bytes_max
         folder, epoch, ranges = outlet.disk, message.epoch, message.ranges
         frames, gone = self.replay.frames(folder, epoch, ranges, bytes_max)
-        self._side.answer_nack(link, message, frames, gone)
+        self._side.subscribers.answer_nack(link, message, frames, gone)
         self.counters["replayed_frames"] += len(frames)

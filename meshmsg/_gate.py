@@ -300,7 +300,7 @@ class Gate:
     def _is_anothers(self, user: bytes, sub: int) -> bool:
         """Whether a subscription that is here belongs to another key, which alone may change it."""
         publisher = self._node.publisher
-        known = [publisher._subs.get(sub), publisher.groups._members.get(sub)]
+        known = [publisher.subscribers.subs.get(sub), publisher.groups._members.get(sub)]
         user_of = self._node.reception.user_of
         return any(one is not None and user_of(one.link) != user for one in known)
 

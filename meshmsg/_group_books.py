@@ -9,7 +9,7 @@ from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.work_group import WorkGroup
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet
+    from meshmsg._outlet import Outlet
 
 KEEP_S = 600.0
 

@@ -22,7 +22,7 @@ from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.work_line import Line
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet
+    from meshmsg._outlet import Outlet
 
 log = logging.getLogger("meshmsg.peer")
 

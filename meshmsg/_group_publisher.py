@@ -47,7 +47,8 @@ from meshmsg.transports.workqueue import WorkOutlet
 from meshmsg.transports.zmq_base import Context
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet, PublisherSide
+    from meshmsg._outlet import Outlet
+    from meshmsg._publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -173,7 +174,7 @@ class GroupSide:
         self._seats.remove(seat)
         self.keeper.forget(seat)
         outlet.sender.flow.release(seat.claim.sub, now=now)
-        self._side._open_gate(outlet)
+        self._side.gates.reopen(outlet)
 
     # --- members ---
 
@@ -430,7 +431,7 @@ class GroupSide:
                 seat.empty_since = now
                 if seat.kept:
                     seat.outlet.sender.flow.let_go(seat.claim, now=now)
-                    self._side._open_gate(seat.outlet)
+                    self._side.gates.reopen(seat.outlet)
             if seat.proven or seat.declared or self._present(seat):
                 self._dispatch(seat, now)
             else:
@@ -496,7 +497,7 @@ class GroupSide:
             now=now,
         )
         if seat.outlet.gated:
-            self._side._open_gate(seat.outlet)
+            self._side.gates.reopen(seat.outlet)
         self._side._changed.notify_all()
 
     def _tell_losses(self, seat: Seat, losses: list[tuple[int, int, str]]) -> None:

@@ -11,7 +11,7 @@ from meshmsg.recovery.group_recall import Failure
 from meshmsg.recovery.work_line import Line
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet
+    from meshmsg._outlet import Outlet
 
 AckRange = tuple[int, int, int]
 

@@ -153,7 +153,7 @@ class Lender:
 
     def _is_ours(self, sub: int) -> bool:
         """Whether a subscription takes streams of this peer itself, too."""
-        return sub in self._node.publisher._subs
+        return sub in self._node.publisher.subscribers.subs
 
     def forget(self, identity: bytes) -> None:
         """A peer is gone."""
@@ -216,7 +216,7 @@ class Lender:
             beyond = [(max(a, end), b) for a, b in message.ranges if b > max(a, end)]
             if beyond:
                 gone.setdefault("gone", []).extend(beyond)
-        self._node.publisher.answer_nack(identity, message, frames, gone)
+        self._node.publisher.subscribers.answer_nack(identity, message, frames, gone)
         self._node.counters["lent_frames"] += len(frames)
 
 

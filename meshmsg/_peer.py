@@ -363,7 +363,7 @@ class Peer(PeerBase):
         Raises `WaitTimeout`.
         """
         check_wait(topic, count)
-        have = self._open_node().publisher.wait_for_subscribers(topic, count, timeout)
+        have = self._open_node().publisher.subscribers.wait_for(topic, count, timeout)
         if have < count:
             raise WaitTimeout(f"{have} of {count} subscribers for {topic!r} after {timeout:g} s")
 
@@ -406,7 +406,7 @@ class Peer(PeerBase):
     def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
         node = self._open_node()
-        node.publisher.refresh(timeout)
+        node.publisher.subscribers.refresh(timeout)
         return node.ledger()
 
     def ask(self, what: str, timeout: float = 5.0) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet
+    from meshmsg._outlet import Outlet
 
 
 def claim_row(outlet: Outlet, claim: Claim, stop: int, state: str) -> LedgerRow:

@@ -36,7 +36,7 @@ class Questions:
         elif ask.what == "clock":
             node.post(asker, c.Answer(ask.number, {"time_ns": time.time_ns()}))
         elif ask.what == "ledger" and len(self.waiting) < WAITING_MAX:
-            fresh = node.publisher.start_refresh()
+            fresh = node.publisher.subscribers.start_refresh()
             self.waiting.append((asker, ask.number, fresh, now + LEDGER_S))
         else:
             raise ProtocolError(f"asked for {ask.what!r}")
@@ -48,7 +48,7 @@ class Questions:
         rows: list[dict[str, Any]] | None = None
         for question in self.waiting:
             asker, number, fresh, deadline = question
-            if now < deadline and not node.publisher.is_fresh(fresh):
+            if now < deadline and not node.publisher.subscribers.is_fresh(fresh):
                 waiting.append(question)
                 continue
             if rows is None:  # once for all who wait, however many they are

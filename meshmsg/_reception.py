@@ -109,13 +109,13 @@ class Reception:
             own = tails(user, publisher.tails())
             node.post(identity, c.Pong(message.number, node.instance, own, tails(user, recorded)))
         elif isinstance(message, c.Subscribe):
-            publisher.on_subscribe(identity, client.peer, message, now)
+            publisher.subscribers.on_subscribe(identity, client.peer, message, now)
         elif isinstance(message, c.Commit):
-            publisher.on_commit(identity, message)
+            publisher.subscribers.on_commit(identity, message)
         elif isinstance(message, c.Nack):
-            publisher.on_nack(identity, message)
+            publisher.subscribers.on_nack(identity, message)
         elif isinstance(message, c.Status):
-            publisher.on_status(identity, message, now)
+            publisher.subscribers.on_status(identity, message, now)
         elif isinstance(message, c.Settle):
             publisher.on_settle(identity, message, now)
         elif isinstance(message, c.Join):

@@ -1,21 +1,25 @@
-"""`Run`: encoded events of one topic that become one frame, and what goes with them."""
+"""`Run`: encoded events of one topic that become one frame, and how many are cut into runs."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from meshmsg._codecs import encode_payload
 from meshmsg._compiled import COMPILED
-from meshmsg._errors import ConfigError
+from meshmsg._errors import ConfigError, EventTooLarge
 from meshmsg._frame import encode_headers
 
 if COMPILED:
     from meshmsg import _speed
+if TYPE_CHECKING:
+    from meshmsg._outlet import Outlet
 
 #: What an event costs in a frame of one topic and one time beside its payload.
 OFFSET_COST = 4
+RUN_EVENTS_MAX = 8192
 
 
 class Run:
@@ -96,3 +100,51 @@ def check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | N
         return encode_headers(headers)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError("headers", f"cannot be encoded: {error}") from None
+
+
+def encode(outlet: Outlet, data: Any) -> tuple[bytes, bool]:
+    """A payload, and whether it was given as bytes."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data), True
+    return encode_payload(outlet.codec, data), False
+
+
+def _encode_many(outlet: Outlet, chunk: list[Any]) -> tuple[list[bytes], bool | bytes, int, int]:
+    """Payloads, which of them are raw, the one length they have or -1, the largest length."""
+    given, uniform, largest = scan(chunk)
+    if given:
+        return chunk, True, uniform, largest
+    pairs = [encode(outlet, data) for data in chunk]
+    flags = bytes(flag for _, flag in pairs)
+    raw = bool(flags[0]) if len(set(flags)) == 1 else flags
+    payloads = [payload for payload, _ in pairs]
+    return payloads, raw, *scan(payloads)[1:]
+
+
+def runs_of(
+    outlet: Outlet,
+    topic: str,
+    items: Iterable[Any],
+    keys: Sequence[str | None] | None,
+    headers: Mapping[str, Any] | None,
+) -> Iterator[Run]:
+    """Cut many events of one topic into runs of a frame each, encoded."""
+    packed = check_notes(None, headers)
+    values = items if isinstance(items, list) else list(items)
+    if keys is not None and len(keys) != len(values):
+        raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
+    for at in range(0, len(values), RUN_EVENTS_MAX):
+        chunk = values[at : at + RUN_EVENTS_MAX] if len(values) > RUN_EVENTS_MAX else values
+        payloads, raw, uniform, largest = _encode_many(outlet, chunk)
+        notes = keys_of(keys, at, len(chunk))
+        extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
+        if largest + extra > outlet.event_bytes_max:
+            raise EventTooLarge(topic, largest + extra, outlet.event_bytes_max)
+        for lo, hi in cuts(payloads, uniform, extra, outlet.size_max):
+            yield Run(
+                payloads[lo:hi] if hi - lo < len(payloads) else payloads,
+                raw if isinstance(raw, bool) else raw[lo:hi],
+                {i - lo: key for i, key in notes.items() if lo <= i < hi},
+                {} if packed is None else dict.fromkeys(range(hi - lo), packed),
+                uniform,
+            )

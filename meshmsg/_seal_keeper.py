@@ -34,7 +34,7 @@ class SealKeeper:
 
     def _give(self, stream: str, generation: int, key: bytes) -> None:
         """Those who are cut off are not among the subscriptions any more."""
-        for remote in self._side._subs.values():
+        for remote in self._side.subscribers.subs.values():
             if stream in remote.admitted and remote.detached_at is None:
                 self._side._post(remote.link, Rekey(remote.sub, stream, [(generation, key)]))
 

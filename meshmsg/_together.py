@@ -23,7 +23,8 @@ from meshmsg._event import Position
 from meshmsg._frame import FRAME_EVENTS_MAX, Note
 
 if TYPE_CHECKING:
-    from meshmsg._publisher import Outlet, PublisherSide
+    from meshmsg._outlet import Outlet
+    from meshmsg._publisher import PublisherSide
 
 #: A thread writes so many frames of others behind its own; then one of those who wait goes on.
 FRAMES_MAX = 16
@@ -110,7 +111,7 @@ class Together:
         if size > outlet.event_bytes_max:
             raise EventTooLarge(topic, size, outlet.event_bytes_max)
         while True:
-            if outlet.gated and not self._side._pass(outlet, timeout, on_gate):
+            if outlet.gated and not self._side.gates.wait(outlet, timeout, on_gate):
                 return None
             if not self._queue and self._writing.acquire(blocking=False):
                 seq = self._write_own(topic, data, raw, key, packed)

@@ -113,7 +113,7 @@ def test_loss_is_raised_when_asked_and_the_subscription_goes_on() -> None:
 def test_gap_that_nobody_answers_is_declared_lost_within_the_deadline() -> None:
     with linked(Stream("a.**")) as (pub, events):
         publisher = pub._open_node().publisher
-        publisher.on_nack = lambda link, message: None  # type: ignore[method-assign]
+        publisher.subscribers.on_nack = lambda link, message: None  # type: ignore[method-assign]
         with lose_frames(pub, ratio=1.0):
             pub.publish("a.b", "never answered for")
         pub.publish("a.b", "next")

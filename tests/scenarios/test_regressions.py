@@ -14,7 +14,7 @@ import zmq
 import meshmsg
 from meshmsg import Peer, Stream, Tuning
 from meshmsg import _control as control
-from meshmsg._publisher import Outlet
+from meshmsg._outlet import Outlet
 from meshmsg.testing import lose_frames
 from meshmsg.transports.control import join_parts, split_parts
 from tests.remote import RemotePeer, wait_until

@@ -117,7 +117,9 @@ def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
                 pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
             if group is None:  # what is published is neither sent nor sent again
                 pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
-                pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
+                pub.run(
+                    "peer._open_node().publisher.subscribers.on_nack = lambda link, message: None"
+                )
             pub.run(f"for n in range(100): peer.publish('a.b', [{life}, n])")
             wanted += [[life, n] for n in range(100)]
             pub.kill()
@@ -137,7 +139,7 @@ def test_subscriber_that_was_not_told_is_not_counted_on(tmp_path: Path) -> None:
         pub.run("publisher = peer._open_node().publisher; send = publisher._send_control")
         pub.run("publisher._send_control = lambda to, parts: b'subscribed' in parts[0]")
         with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
-            admitted = "any('pub/a.**' in s.admitted for s in publisher._subs.values())"
+            admitted = "any('pub/a.**' in s.admitted for s in publisher.subscribers.subs.values())"
             wait_until(lambda: pub.eval(admitted))
             with pytest.raises(AssertionError, match="WaitTimeout"):
                 pub.run("peer.wait_for_subscribers('a.b', 1, 0.3)")
@@ -157,7 +159,7 @@ def test_what_a_closed_publisher_could_not_hand_over_is_not_lost(tmp_path: Path)
             pub.wait_for_subscribers("a.b", count=1, timeout=10)
             publisher = pub._open_node().publisher
             publisher._send_frame = lambda outlet, frame: None  # type: ignore[method-assign]
-            publisher.on_nack = lambda link, message: None  # type: ignore[method-assign]
+            publisher.subscribers.on_nack = lambda link, message: None  # type: ignore[method-assign]
             pub.publish_many("a.b", list(range(100)))
             with pytest.warns(RuntimeWarning, match="closed before"):
                 pub.close(timeout=0.3)
@@ -281,14 +283,14 @@ def test_log_that_answers_late_loses_nothing(tmp_path: Path) -> None:
     ):
         publisher = pub._open_node().publisher
         asked: list[Any] = []
-        answer = publisher.on_nack
-        publisher.on_nack = lambda link, message: asked.append(message)  # type: ignore[method-assign]
+        answer = publisher.subscribers.on_nack
+        publisher.subscribers.on_nack = lambda link, message: asked.append(message)  # type: ignore[method-assign]
         with sub.subscribe("a.**", start="earliest") as events:
             began = time.monotonic()
             while len(asked) < 5 or time.monotonic() - began < 1:
                 assert events.get(timeout=0.05) is None
             assert events.losses == []
-            publisher.on_nack = answer  # type: ignore[method-assign]
+            publisher.subscribers.on_nack = answer  # type: ignore[method-assign]
             assert len(taken(events, 100)) == 100
             assert events.losses == []
 
@@ -325,7 +327,7 @@ def test_start_that_cannot_be_read_now_is_found_later(
         broken.clear()
         again = pub._open_node().publisher.durable._again
         wait_until(lambda: not again)  # nobody is left to be admitted
-        assert pub._open_node().publisher._subs == {}
+        assert pub._open_node().publisher.subscribers.subs == {}
 
 
 @pytest.mark.parametrize("overflow", ["block", "buffer"])

@@ -43,7 +43,7 @@ def test_what_died_with_a_killed_publisher_is_reported() -> None:
         pub.run("peer.publish('a.b', 'heard')")
         assert events.get(timeout=10).data == "heard"  # type: ignore[union-attr]
         # Frames are lost and repair is refused, so the subscriber knows of events it cannot get.
-        pub.run("peer._open_node().publisher.on_nack = lambda link, message: None")
+        pub.run("peer._open_node().publisher.subscribers.on_nack = lambda link, message: None")
         pub.run("lossy = testing.lose_frames(peer, ratio=1.0); lossy.__enter__()")
         pub.run("peer.publish_many('a.b', [1] * 10)")
         wait_until(lambda: events.get(timeout=0.01) is None and _missing(events) == 10)

@@ -127,7 +127,7 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
         publisher = shop._open_node().publisher
         wait_until(lambda: bool(publisher.groups._members), WAIT_S)
         [(sub, remote)], [(worker, member)] = (
-            list(publisher._subs.items()),
+            list(publisher.subscribers.subs.items()),
             list(publisher.groups._members.items()),
         )
         before = remote.link, member.link
@@ -143,7 +143,10 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
         answer = intruder.hear(asker)
         assert isinstance(answer, c.Unjoined)
         assert answer.refused
-        assert (publisher._subs[sub].link, publisher.groups._members[worker].link) == before
+        assert (
+            publisher.subscribers.subs[sub].link,
+            publisher.groups._members[worker].link,
+        ) == before
 
 
 def test_a_recorder_lends_only_streams_that_it_might_publish(keys: Any) -> None:

@@ -1,0 +1,366 @@
+"""The subscribers of a peer's streams: who they are, what they are told, and what they report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from meshmsg._control import (
+    NACK_RANGES_MAX,
+    Commit,
+    Evicted,
+    Figures,
+    Gone,
+    Nack,
+    Repair,
+    Start,
+    Status,
+    StatusPlease,
+    Subscribe,
+    Subscribed,
+    encode_message,
+    subscription_token,
+)
+from meshmsg._errors import ClosedError
+from meshmsg._outlet import Outlet
+from meshmsg._publisher_books import claim_row
+from meshmsg._replay import Chapter
+from meshmsg._topics import TopicFilter
+from meshmsg.recovery.ledger import LedgerRow
+
+if TYPE_CHECKING:
+    from meshmsg._publisher import PublisherSide
+
+log = logging.getLogger("meshmsg.peer")
+
+TOKENS_MAX = 100_000
+FINISHED_MAX = 1000
+SUBSCRIPTIONS_MAX = 10_000
+
+Range = tuple[int, int]
+
+
+class RemoteSubscription:
+    """A subscription of another peer, as the publisher knows it."""
+
+    def __init__(self, request: Subscribe, link: bytes, peer: str) -> None:
+        self.sub = request.sub
+        self.link = link
+        self.peer = peer
+        self.label = f"{peer}/{request.name or '-'}#{request.sub & 0xFFFFFF:06x}"
+        self.hold = request.hold and bool(request.name)
+        self.cursor = f"{peer}/{request.name}"  #: by which a log knows what it holds for it
+        self.filter = TopicFilter(request.patterns)
+        self.starts: dict[str, Start] = {start.stream: start for start in request.starts}
+        self.admitted: set[str] = set()
+        self.confirmed: set[str] = set()  #: durable streams of which it has heard that it is
+        self.detached_at: float | None = None
+        self.answered = 0
+
+
+class Subscribers:
+    """All subscriptions of other peers; they share the publishing side's lock."""
+
+    def __init__(self, side: PublisherSide) -> None:
+        self._side = side
+        self._gates = side.gates
+        self._lock = side._lock
+        self._changed = side._changed
+        self._outlets = side._outlets
+        self.counters = side.counters
+        self.subs: dict[int, RemoteSubscription] = {}
+        self.tokens: set[int] = set()  #: of those whose pipes are there
+        self.finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)  #: of those who left
+        self._asked = 0
+
+    # --- what they say: the I/O thread ---
+
+    def on_subscribe(self, link: bytes, peer: str, request: Subscribe, now: float) -> None:
+        """A subscription asks to be taken; it is as soon as its pipe is seen too."""
+        with self._changed:
+            remote = self.subs.get(request.sub)
+            if remote is None:
+                if len(self.subs) >= SUBSCRIPTIONS_MAX:
+                    self.counters["subscriptions_full"] += 1
+                    return
+                remote = RemoteSubscription(request, link, peer)
+                self.subs[request.sub] = remote
+                for row in [r for r in self.finished if r.subscription == remote.label]:
+                    self.finished.remove(row)  # it is back, and goes on with its books
+            else:
+                remote.link, remote.hold = link, request.hold and bool(request.name)
+                remote.starts.update({start.stream: start for start in request.starts})
+            self.drain_tokens(now)
+            if request.sub in self.tokens:
+                self._admit(remote, now)
+
+    def _admit(self, remote: RemoteSubscription, now: float) -> None:
+        remote.detached_at = None
+        starts, remote.starts = remote.starts, {}
+        for name, start in starts.items():
+            outlet = self._outlets.get(name)
+            if outlet is not None and self._side.durable.wants(remote, outlet, start):
+                self._side.durable.admit(remote, outlet, start)
+            elif outlet is not None:
+                self.admit_to(remote, outlet, start, (), now)
+        for name in remote.admitted:
+            claim = self._outlets[name].sender.flow.claims.get(remote.sub)
+            if claim is not None:
+                claim.attached = True
+        self._changed.notify_all()
+
+    def admit_to(
+        self,
+        remote: RemoteSubscription,
+        outlet: Outlet,
+        start: Start,
+        past: Sequence[Chapter],
+        now: float,
+    ) -> None:
+        """Tell a subscription what is its: epochs that are over, oldest first, then this one."""
+        sub, name, sender = remote.sub, outlet.stream, outlet.sender
+        for epoch, origin, first, stop in past:
+            over = Subscribed(sub, name, epoch, origin, first, stop, first, over=True)
+            self._side._post(remote.link, over)
+        known = sub in sender.flow.claims
+        given = sender.admit(
+            sub,
+            remote.label,
+            [pattern.text for pattern in remote.filter.patterns],
+            start.kind,
+            start.value,
+            start.epoch,
+            now=now,
+        )
+        behind = bool(past) or (given.start < given.next and not known)
+        if outlet.log is not None and behind:
+            sender.flow.let_go(sender.flow.claims[sub], now=now)
+            self._gates.reopen(outlet)
+        remote.admitted.add(name)
+        packets = outlet.packets
+        self._side._post(
+            remote.link,
+            Subscribed(
+                sub,
+                name,
+                given.epoch,
+                given.origin,
+                given.first,
+                given.next,
+                given.start,
+                0 if packets is None else packets.admit(sub, now),
+                seal=None if packets is None else packets.seal_info(),
+            ),
+        )
+
+    def on_nack(self, link: bytes, message: Nack) -> None:
+        """Send again what was asked for, as far as it is there."""
+        sub, stream = message.sub, message.stream
+        outlet = self._outlets.get(stream)
+        with self._lock:
+            known = self.subs.get(message.sub)
+            if outlet is None or known is None or known.link != link:
+                self.counters["strange_nacks"] += 1
+                return
+            self.counters["nacks"] += 1
+            answer = outlet.sender.repair(
+                sub, message.epoch, message.ranges, self._side._tuning.repair_bytes_max
+            )
+        if answer.in_log:
+            if answer.stored:
+                message = msgspec.structs.replace(message, ranges=answer.stored)
+            self._side.durable.answer(link, outlet, message)
+        else:
+            self.answer_nack(link, message, answer.frames, answer.gone)
+
+    def answer_nack(
+        self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
+    ) -> None:
+        """Send repairs, and what cannot be repaired."""
+        sub, stream = message.sub, message.stream
+        parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in frames]
+        last: Repair | Gone = Repair(sub, stream, message.number)
+        for reason, ranges in gone.items():
+            for at in range(0, len(ranges), NACK_RANGES_MAX):
+                some = ranges[at : at + NACK_RANGES_MAX]
+                last = Gone(sub, stream, message.epoch, some, reason, message.number)
+                parts.append([encode_message(msgspec.structs.replace(last, answers=0))])
+        if parts:
+            parts[-1][0] = encode_message(last)  # the last one says that the answer is complete
+        for part in parts:
+            self._side._send_control(link, part)
+        self.counters["repaired_frames"] += len(frames)
+
+    def on_status(self, link: bytes, message: Status, now: float) -> None:
+        """A subscription tells how far it is."""
+        with self._changed:
+            remote = self.subs.get(message.sub)
+            if remote is None or remote.link != link:
+                self.counters["strange_status"] += 1
+                return
+            remote.answered = max(remote.answered, message.answers)
+            for figures in message.figures:
+                if figures.stream in remote.admitted:
+                    remote.confirmed.add(figures.stream)
+                self._on_figures(message.sub, figures, now)
+            if message.closed:
+                self._forget(remote.sub, "closed", now)
+            self._changed.notify_all()
+
+    def _on_figures(self, sub: int, figures: Figures, now: float) -> None:
+        outlet = self._outlets.get(figures.stream)
+        if outlet is None or figures.epoch != outlet.epoch:
+            return
+        claim = outlet.sender.flow.claims.get(sub)
+        if claim is not None and figures.start < claim.start:
+            claim.start = figures.start  # it was here before, and counts from there
+        taken = outlet.sender.flow.report(
+            sub,
+            received=figures.received,
+            consumed=figures.consumed,
+            delivered=figures.delivered,
+            filtered=figures.filtered,
+            lost=figures.lost,
+            stop=outlet.sender.next,
+            now=now,
+        )
+        if taken is None:
+            self.counters["strange_figures"] += 1
+        self._gates.reopen(outlet)
+
+    def on_commit(self, link: bytes, message: Commit) -> None:
+        """A subscription that holds a log back says what it is done with."""
+        with self._lock:
+            remote = self.subs.get(message.sub)
+            if remote is None or remote.link != link:
+                self.counters["strange_commits"] += 1
+            else:
+                self._side.durable.on_commit(remote, message)
+
+    # --- their coming and going: with the lock held ---
+
+    def drain_tokens(self, now: float) -> None:
+        """See whose pipes have come or gone."""
+        assert self._side._fanout is not None
+        for came, topic in self._side._fanout.drain():
+            if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
+                continue
+            sub = int.from_bytes(topic[4:], "little")
+            remote = self.subs.get(sub)
+            if came:
+                if len(self.tokens) >= TOKENS_MAX:
+                    self.counters["tokens_full"] += 1
+                    continue
+                self.tokens.add(sub)
+                if remote is not None:
+                    self._admit(remote, now)
+            else:
+                self.tokens.discard(sub)
+                if remote is not None:
+                    remote.detached_at = now
+                    for outlet in self._outlets.values():
+                        claim = outlet.sender.flow.claims.get(sub)
+                        if claim is not None:
+                            claim.attached = False
+                        if claim is not None and outlet.log is not None:
+                            # The log has what it missed: nobody need wait for it meanwhile.
+                            outlet.sender.flow.let_go(claim, now=now)
+                            self._gates.reopen(outlet)
+
+    def forget_detached(self, now: float) -> None:
+        """Those whose pipes have been gone for too long do not come back."""
+        limit = now - self._side._tuning.peer_timeout_s
+        for remote in list(self.subs.values()):
+            if remote.detached_at is not None and remote.detached_at < limit:
+                self._forget(remote.sub, "gone", now)
+
+    def forget_link(self, link: bytes, now: float) -> None:
+        """A peer left or fell silent: its subscriptions with it."""
+        for remote in [r for r in self.subs.values() if r.link == link]:
+            self._forget(remote.sub, "gone", now)
+
+    def _forget(self, sub: int, state: str, now: float) -> None:
+        remote = self.subs.pop(sub, None)
+        if remote is None:
+            return
+        for outlet in self._outlets.values():
+            claim = outlet.sender.flow.release(sub, now=now)
+            if outlet.packets is not None:
+                outlet.packets.sender.release(sub)
+            if claim is not None and claim.reported:
+                self.finished.append(claim_row(outlet, claim, claim.consumed, state))
+            self._gates.reopen(outlet)
+        self._changed.notify_all()
+
+    def evict(self, outlet: Outlet, sub: int, label: str, count: int = 1) -> None:
+        """Say whom a stream does not wait for any more, and tell it."""
+        waited = outlet.config.evict_after
+        reason = f"blocked {outlet.stream} for {waited:g} s without reading"
+        log.warning("evicted %s: it %s", label, reason)
+        self.counters["evictions"] += count
+        remote = self.subs.get(sub)
+        if remote is not None:
+            self._side._post(remote.link, Evicted(sub, outlet.stream, f"you {reason}"))
+
+    # --- waiting for them: any thread ---
+
+    def wait_for(self, topic: str, count: int, timeout: float | None) -> int:
+        """How many subscribers take the topic, once there are `count` or the time is up."""
+        outlet = self._side._find(topic)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._gates.closed or self._takers(outlet, topic) >= count, timeout
+            )
+            if self._gates.closed:
+                raise ClosedError("the peer is closed")
+            return self._takers(outlet, topic)
+
+    def _takers(self, outlet: Outlet, topic: str) -> int:
+        # Of a durable stream only those count who know it: after a crash they ask for what they
+        # missed, while one whose answer was lost with the process would start anew.
+        name, durable = outlet.stream, outlet.log is not None
+        known = sum(
+            sub.detached_at is None
+            and name in (sub.confirmed if durable else sub.admitted)
+            and sub.filter.matches(topic)
+            for sub in self.subs.values()
+        )
+        # What multicast receivers without a connection take of the stream is their own affair.
+        known += self._side.groups.takers(outlet, topic)
+        return known + (outlet.packets.strangers(self.subs) if outlet.packets is not None else 0)
+
+    def refresh(self, timeout: float) -> None:
+        """Have all subscribers report and wait for their answers, as long as the time allows."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            number = self.ask_status(set(self.subs))
+            self._changed.wait_for(
+                lambda: self._answered(number), max(0.0, deadline - time.monotonic())
+            )
+
+    def start_refresh(self) -> int:
+        """Ask every subscriber for its status; `is_fresh` tells when they answered."""
+        with self._lock:
+            return self.ask_status(set(self.subs))
+
+    def is_fresh(self, number: int) -> bool:
+        """Whether every subscriber that is there has answered this question."""
+        with self._lock:
+            return self._answered(number)
+
+    def _answered(self, number: int) -> bool:
+        return all(r.answered >= number or r.detached_at is not None for r in self.subs.values())
+
+    def ask_status(self, subs: set[int]) -> int:
+        """With the lock held: have subscribers report; the number comes back in their answer."""
+        self._asked += 1
+        for sub in subs:
+            remote = self.subs.get(sub)
+            if remote is not None:
+                self._side._post(remote.link, StatusPlease(sub, self._asked))
+        return self._asked
