@@ -152,7 +152,10 @@ class AsyncSubscription(SubscriptionBase):
                 if intake.closed:
                     return None
                 found = intake.take(as_events=as_events)
-                idle = found is None and not intake.pump(now) and not intake.inbox
+                got = found is None and intake.receive(now, now, as_events=as_events)
+                idle = found is None and not (got or intake.pump(now) or intake.inbox)
+            if isinstance(got, Batch):
+                return got
             if isinstance(found, Batch):
                 return found
             if found is not None:

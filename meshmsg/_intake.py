@@ -19,7 +19,7 @@ from functools import partial
 from operator import length_hint
 from typing import Any
 
-from meshmsg._batch import Batch
+from meshmsg._batch import Batch, run_out
 from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, UnknownCodec, codec_for
 from meshmsg._config import Tuning
@@ -242,19 +242,14 @@ class Intake:
         if none is to be taken before it.
         """
         soon = now + SOON_S
-        if self.inbox or not self._settled or self._report_due < now:
+        if self.inbox or not self._settled or self._report_due < now or self._timer_due <= now:
             return False
+        # Where there is no time to wait, what is there already need not go the long way.
+        hurried = self._timer_due < soon or (deadline is not None and deadline < soon)
+        self.driven_at = now if hurried else soon
         line = self._only_line
-        if self._timer_due < soon or (deadline is not None and deadline < soon):
-            # No time to wait; but packets that are there already need not go the long way.
-            if line is None or self._timer_due <= now:
-                return False
-            self.driven_at = now
-            datagram = line.recv()
-        else:
-            self.driven_at = soon
-            datagram = None if line is None else line.recv_soon()
         if line is not None:
+            datagram = line.recv() if hurried else line.recv_soon()
             if datagram is None:
                 return False
             self.driven_at = now = time.monotonic()
@@ -264,7 +259,7 @@ class Intake:
         if self._lines:
             return False
         self.current = None  # taken; to let go of it now costs nobody any time
-        data = self._client.recv_soon()
+        data = self._client.recv() if hurried else self._client.recv_soon()
         if data is None:
             return False
         if take_next(self, data, now, as_events):
@@ -293,9 +288,10 @@ class Intake:
         With `as_events`, the consumer goes through the batch's events by `iterator`.  What is left
         of the batch before comes first, so that threads may share a subscription.
         """
-        left = length_hint(self.iterator)
-        if left:
-            return self.current if as_events else self._rest(left)
+        if length_hint(self.iterator):
+            rest = self.current if as_events else self._rest()
+            if rest is not None:
+                return rest
         ready = self._ready
         if self._lines and (len(ready) > 1 or self._backlog):
             self._keep_up()
@@ -378,12 +374,13 @@ class Intake:
             return False
         return self.filter.matches(topic)
 
-    def _rest(self, left: int) -> Batch:
+    def _rest(self) -> Batch | None:
         """What the consumer has yet to take of the batch it is in, as a batch of its own."""
         with self._books_lock:
             batch = self.current
-            assert batch is not None
-            self.iterator = iter(())
+            left = run_out(self.iterator)
+            if batch is None or not left:  # another thread was quicker
+                return None
             index = batch.indices[len(batch) - left]
             keep = None if batch.keep is None else batch.keep[-left:]
             return Batch(batch.frame, batch.stream, batch.codec, index, batch.hi, keep)

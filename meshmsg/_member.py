@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from operator import length_hint
 from typing import Any
 
-from meshmsg._batch import Batch
+from meshmsg._batch import Batch, run_out
 from meshmsg._codecs import Codec
 from meshmsg._control import (
     Joined,
@@ -183,9 +183,10 @@ class Member(Membership):
 
     def take(self, *, as_events: bool) -> Batch | Loss | None:
         """The next batch or loss, `None` if nothing is ready."""
-        left = length_hint(self.iterator)
-        if left:
-            return self.current if as_events else self._rest(left)
+        if length_hint(self.iterator):
+            rest = self.current if as_events else self._rest()
+            if rest is not None:
+                return rest
         if self._auto and self.current is not None:
             batch, self.current = self.current, None
             self.ack_batch(batch)
@@ -206,11 +207,12 @@ class Member(Membership):
         self.iterator = iterator
         return found
 
-    def _rest(self, left: int) -> Batch:
+    def _rest(self) -> Batch | None:
         """What the consumer has yet to take of the batch it is in, as a batch of its own."""
         batch = self.current
-        assert batch is not None
-        self.iterator = iter(())
+        left = run_out(self.iterator)
+        if batch is None or not left:  # another thread was quicker
+            return None
         self.current = None
         whole = list(batch.indices)
         places = whole[len(whole) - left :]
@@ -376,7 +378,7 @@ class Member(Membership):
             self._inlet.close()
 
     def _leave(self) -> None:
-        left = length_hint(self.iterator)
+        left = run_out(self.iterator)  # what goes to others is not for us any more
         batch = self.current
         self._read_inbox()
         while (data := self._inlet.recv()) is not None:
@@ -388,7 +390,6 @@ class Member(Membership):
                 self._ack_places(batch, whole[: len(whole) - left])
         elif batch is not None and self._auto:
             self.ack_batch(batch)
-        self.iterator = iter(())
         for item in self._ready:
             if isinstance(item, WorkBatch):
                 self._return(item, list(item.indices))

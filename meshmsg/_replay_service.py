@@ -259,15 +259,15 @@ class ReplayService:
         done = read.at >= read.stop
         ranges = [(len(data), stop) for data, stop in frames]
         message = c.Part(read.number, first, read.at, ranges, gone, done)
-        blob = b"".join([data for data, _ in frames])
-        if not self._send(read.identity, [c.encode_message(message), blob]):
+        size = sum(length for length, _ in ranges)
+        if not self._send(read.identity, [c.encode_message(message), *(data for data, _ in frames)]):
             self._finish(read, "too much waits to be sent")
             return
         self.counters["read_frames"] += len(frames)
-        self.counters["read_bytes"] += len(blob)
+        self.counters["read_bytes"] += size
         with self._wanted:
-            read.credit -= len(blob)
-            read.ahead += len(blob)
+            read.credit -= size
+            read.ahead += size
             if done:
                 self._end(read)
             elif self._may_go_on(read):

@@ -1,7 +1,7 @@
 """The control channel: ROUTER on the side that is dialled, DEALER on the side that dials.
 
-A message has one part, or two where a frame goes along.  Sockets only: what is said and what it
-means is decided elsewhere.
+A message has one part, or two where frames go along.  Sockets only: what is said and what it means
+is decided elsewhere.
 
 Two parts travel as one message of ZeroMQ, the length of the first ahead: a peer that is killed
 while a message of several parts is on its way ends the process that reads it (libzmq 4.3.5,
@@ -29,11 +29,13 @@ Bytes = TypeVar("Bytes", bytes, memoryview)
 
 
 def join_parts(parts: list[bytes]) -> bytes:
-    """One or two parts as they travel: as one, or a sender killed between two would harm us."""
+    """A message and the frames that go along, as they travel: as one, and the frames as one part.
+
+    A sender killed between two parts would harm us.
+    """
     if len(parts) == 1:
         return parts[0]
-    head, frame = parts
-    return b"".join((PAIR, len(head).to_bytes(4, "little"), head, frame))
+    return b"".join((PAIR, len(parts[0]).to_bytes(4, "little"), *parts))
 
 
 def split_parts(data: Bytes) -> list[Bytes]:

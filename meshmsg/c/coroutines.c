@@ -34,6 +34,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *intake;   /* has the `iterator` of the batch that is being taken */
     PyObject *next;     /* coroutine function(): the next event when that one is exhausted */
+    PyObject *iterator; /* that one, until it is exhausted */
 } AsyncEvents;
 
 static PyObject *name_throw, *name_close, *name_iterator;
@@ -144,16 +145,26 @@ start_publish(Coroutine *self, AsyncPublish *owner, PyObject **result)
 static PySendResult
 start_next(Coroutine *self, AsyncEvents *owner, PyObject **result)
 {
-    PyObject *iterator = PyObject_GetAttr(owner->intake, name_iterator), *event = NULL;
-    if (iterator != NULL && PyIter_Check(iterator)) {
-        event = Py_TYPE(iterator)->tp_iternext(iterator);
+    if (owner->iterator == NULL) {
+        PyObject *found = PyObject_GetAttr(owner->intake, name_iterator);
+        if (found != NULL && PyIter_Check(found)) {
+            owner->iterator = found;
+        } else {
+            Py_XDECREF(found);
+        }
     }
-    Py_XDECREF(iterator);
+    PyObject *iterator = owner->iterator, *event = NULL;
+    if (iterator != NULL) {
+        Py_INCREF(iterator); /* what it decodes may come back here */
+        event = Py_TYPE(iterator)->tp_iternext(iterator);
+        Py_DECREF(iterator);
+    }
     if (event != NULL) {
         self->state = DONE;
         *result = event;
         return PYGEN_RETURN;
     }
+    Py_CLEAR(owner->iterator);
     if (PyErr_Occurred()) {
         if (!PyErr_ExceptionMatches(PyExc_StopIteration)) {
             self->state = DONE;
@@ -553,6 +564,7 @@ async_events_traverse(AsyncEvents *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->intake);
     Py_VISIT(self->next);
+    Py_VISIT(self->iterator);
     return 0;
 }
 
@@ -561,6 +573,7 @@ async_events_clear(AsyncEvents *self)
 {
     Py_CLEAR(self->intake);
     Py_CLEAR(self->next);
+    Py_CLEAR(self->iterator);
     return 0;
 }
 

@@ -387,6 +387,26 @@ def test_member_that_leaves_gives_unopened_work_back() -> None:
         assert (stats["returned"], stats["redelivered"]) == (40, 2)
 
 
+def test_member_that_leaves_within_its_loop_gets_nothing_more() -> None:
+    with mesh(prefetch=100) as (boss, events):
+        boss.publish_many("jobs.x", range(50))
+        got = []
+        for event in events:
+            got.append(event.data)
+            events.ack(event)
+            if len(got) == 10:
+                events.close()
+        assert got == list(range(10))
+        with (
+            Peer("next", connect=boss.address) as peer,
+            peer.subscribe("jobs.**", group="workers", prefetch=100) as others,
+        ):
+            rest = take(others, 40)
+            assert [event.data for event in rest] == list(range(10, 50))
+            others.ack(rest)
+            boss.flush(5)
+
+
 def test_group_without_members_keeps_its_place() -> None:
     with mesh() as (boss, events):
         boss.publish_many("jobs.x", range(5))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import meshmsg
-from meshmsg import AsyncPeer, Peer, Stream
+from meshmsg import AsyncPeer, Peer, Stream, _async_peer, _subscription
 from tests import processes
 from tests.remote import RemotePeer, wait_until
 
@@ -95,6 +95,49 @@ def test_threads_that_share_a_subscription_take_each_event_once() -> None:
             thread.join(20)
         assert sorted(taken) == list(range(total))
         assert pub.ledger().reconciles
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_was_taken_as_a_batch_does_not_come_again_in_the_loop(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_subscription, "COMPILED", compiled and _subscription.COMPILED)
+    with (
+        Peer("pub", streams=[Stream("t.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("t.*") as events,
+    ):
+        pub.wait_for_subscribers("t.x", timeout=10)
+        pub.publish_many("t.x", range(10))
+        loop = iter(events)
+        got = [next(loop).data, next(loop).data]
+        got += next(events.batches(timeout=5)).data
+        pub.publish_many("t.x", range(10, 20))
+        got += [next(loop).data for _ in range(10)]
+        assert got == list(range(20))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_was_taken_as_a_batch_does_not_come_again_in_an_async_loop(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_async_peer, "COMPILED", compiled and _async_peer.COMPILED)
+
+    async def main() -> list[int]:
+        async with (
+            AsyncPeer("pub", streams=[Stream("t.**")]) as pub,
+            AsyncPeer("sub", connect=pub.address) as sub,
+            sub.subscribe("t.*") as events,
+        ):
+            await pub.wait_for_subscribers("t.x", timeout=10)
+            await pub.publish_many("t.x", range(10))
+            loop = aiter(events)
+            got = [(await anext(loop)).data, (await anext(loop)).data]
+            got += (await anext(events.batches(timeout=5))).data
+            await pub.publish_many("t.x", range(10, 20))
+            return got + [(await anext(loop)).data for _ in range(10)]
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == list(range(20))
 
 
 def test_sync_peer_publishes_from_an_event_loop() -> None:
