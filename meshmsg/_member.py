@@ -344,10 +344,6 @@ class Member(Membership):
 
     # --- figures ---
 
-    def unheard(self) -> list[str]:
-        """Feeds of which nothing has come: groups have none."""
-        return []
-
     def sources(self) -> list[WorkSource]:
         """The streams that give work."""
         return [source for source in list(self._by_wire.values()) if source.joined]
