@@ -102,6 +102,16 @@ class UnknownCodec:
         )
 
 
+def received_codec(name: str, own: Codec | None, type: Any) -> Codec:
+    """The codec of a stream that a publisher offers: the user's own, or the one it named."""
+    if own is not None:
+        return own
+    try:
+        return codec_for(name, type=type)
+    except ConfigError:
+        return UnknownCodec(name)
+
+
 def encode_payload(codec: Codec, data: Any) -> bytes:
     """Encode one value; raises `PayloadError` that names the codec and the value's type."""
     try:

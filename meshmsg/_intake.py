@@ -5,6 +5,10 @@ waits (no hand-over between threads on the way of an event), the I/O thread now 
 consumer is busy, so that gaps are found and repaired meanwhile.  The lock is held by the driver.
 
 Everything that comes by the control channel is put into `inbox` by the I/O thread.
+
+Here, what comes is read, put in order and handed over.  When an epoch is entered is decided in
+`_epochs`, who is asked for what is missing in `_lending`, which multicast groups are joined in
+`_mcast_tuner`, and how their packets are read in `_mcast_reading`.
 """
 
 from __future__ import annotations
@@ -14,14 +18,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from operator import length_hint
 from typing import Any
 
 from meshmsg._batch import Batch, run_out
 from meshmsg._bookmarks import Bookmarks
-from meshmsg._codecs import Codec, UnknownCodec, codec_for
+from meshmsg._codecs import Codec, received_codec
 from meshmsg._config import Tuning
 from meshmsg._control import (
     Evicted,
@@ -33,15 +35,21 @@ from meshmsg._control import (
     stream_wire_id,
     subscription_token,
 )
-from meshmsg._errors import BindError, ConfigError, ProtocolError
+from meshmsg._epochs import Epochs
+from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss, Position
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
 from meshmsg._lending import Lending
-from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
-from meshmsg._mcast_seal import receiving_seal, sealed_bytes
-from meshmsg._mcast_words import MulticastInfo
-from meshmsg._multicast import Feed
-from meshmsg._packet import DATA_HEAD, HEAD, PACKET_MAGIC, SEALED_MAGIC, STREAM_AT
+from meshmsg._mcast_reading import (
+    after_packets,
+    keep_up,
+    put_together,
+    read_lines,
+    refill,
+    take_single,
+)
+from meshmsg._mcast_tuner import Tuner
+from meshmsg._packet import HEAD, PACKET_MAGIC, SEALED_MAGIC, STREAM_AT
 from meshmsg._security import Security
 from meshmsg._shortcut import take_next
 from meshmsg._source import (
@@ -57,30 +65,22 @@ from meshmsg._source import (
     Said,
     Source,
     StartAt,
-    TailHint,
+    figures_of,
     heard_next,
     row_of,
 )
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow
-from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
+from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.receiver import Delivery, Run, StreamReceiver
 from meshmsg.transports.fanout import FanoutClient
-from meshmsg.transports.multicast import Datagram, Group, MulticastClient
+from meshmsg.transports.multicast import Datagram, MulticastClient
 from meshmsg.transports.zmq_inlet import SOON_S
 
 log = logging.getLogger("meshmsg.peer")
 
-STASH_BYTES_MAX = 16 * 1024 * 1024
 LOSSES_MAX = 10_000
 BACKGROUND_AFTER_S = 0.05
-#: The same where packets wait in a kernel buffer, which fills quickly.
-BACKGROUND_PACKETS_S = 0.005
-READ_DATAGRAMS_MAX = 8
-#: Read beside each batch that is handed over while more are ready.
-KEEP_UP_DATAGRAMS = 3
-#: Magic, kind, flags, place, stream and epoch: all that live first packets of a stream share.
-SINGLE_PREFIX_BYTES = HEAD.size - 8
 READ_FRAMES_MAX = 64
 #: When so many packets of other streams came and none of a feed's, something may be misspelt.
 OTHERS_TOLD = 5
@@ -111,7 +111,6 @@ class Intake:
         security: Security | None = None,
     ) -> None:
         self.sub = sub
-        self._security = security
         self.background_s = BACKGROUND_AFTER_S  #: a consumer that did not read for so long is busy
         self.start = start
         self.bookmarks: Bookmarks | None = None  #: of a named subscription with a place for them
@@ -146,25 +145,16 @@ class Intake:
         self._full_at = 0.0  # when there was no room to read on
         self._starved = False  # senders were told that there is none
         self._settled = False  # every stream that we know has admitted us
-        self.lending = Lending(self)
         self._current_books: Books | None = None
-        self._interface = interface
-        self._second_interface = second_interface
-        self._lines: dict[Group, MulticastClient] = {}
+        self.lending = Lending(self)
+        self.epochs = Epochs(self, tuning)
+        self.tuner = Tuner(self, interface, second_interface, security)
+        self._lines = self.tuner.lines  # at hand, as they are looked at with every batch
         self._singles: dict[bytes, Source] = {}  # by how their live packets begin
         self._backlog: list[Source] = []  # with frames that have yet to be put together
         self._backlog_bytes = 0  # how much those are, about
         self._only_line: MulticastClient | None = None  # where all streams come by one
         self._turn = 0  # what is read first, of ZeroMQ's socket and the lines
-        self._packet_fault: Callable[[bytes], bool] | None = None
-        self._fault_at: tuple[str, int] | None = None  # the line where packets are lost
-        self._timing = NackTiming(
-            delay_s=tuning.repair_delay_s,
-            retry_s=tuning.repair_retry_s,
-            deadline_s=tuning.repair_deadline_s,
-        )
-        # A log has what is missing, and only its publisher can say that it has not.
-        self._patience = replace(self._timing, deadline_s=NEVER)
         client.subscribe(subscription_token(sub))
 
     # --- for the I/O thread ---
@@ -213,9 +203,9 @@ class Intake:
             self._read_inbox(now)
         drained = self._read(now, read_ahead)
         while read_ahead and self._backlog and self._ready_bytes < self._tuning.inbox_bytes_max:
-            self._put_together(self._backlog[0], now)
+            put_together(self, self._backlog[0], now)
         if not self._settled:
-            self._enter_epochs(now, drained)
+            self._settle(now, drained)
         if now >= self._timer_due or now >= self._report_due or (drained and self._leavers):
             self._run_timers(now, drained)
         if not read_ahead:
@@ -253,7 +243,7 @@ class Intake:
             if datagram is None:
                 return False
             self.driven_at = now = time.monotonic()
-            if not (as_events and self._take_single(datagram, now)):
+            if not (as_events and take_single(self, datagram, now)):
                 self._on_datagram(line, datagram, now)
             return True
         if self._lines:
@@ -294,11 +284,11 @@ class Intake:
                 return rest
         ready = self._ready
         if self._lines and (len(ready) > 1 or self._backlog):
-            self._keep_up()
+            keep_up(self)
         while ready:
             source, books, delivery = ready.popleft()
             if self._backlog and not ready:
-                self._refill(time.monotonic())
+                refill(self, time.monotonic())
             if isinstance(delivery, Loss):
                 with self._books_lock:
                     self.current = None
@@ -318,20 +308,6 @@ class Intake:
             if batch is not None:
                 return batch
         return None
-
-    def _keep_up(self) -> None:
-        """Read on while much is ready, as after a repair: a kernel buffer fills quickly."""
-        now = time.monotonic()
-        reads = KEEP_UP_DATAGRAMS if self._room > 0 else 0  # what overruns it by these is little
-        for line in list(self._lines.values()):
-            for _ in range(reads):
-                datagram = line.recv()
-                if datagram is None:
-                    break
-                self._on_datagram(line, datagram, now)
-        self.driven_at = now
-        if now >= self._timer_due:
-            self._run_timers(now, False)
 
     def _hand_over(self, source: Source, books: Books, run: Run, as_events: bool) -> Batch | None:
         """What the subscription's patterns take of a run, entered in the books."""
@@ -402,7 +378,7 @@ class Intake:
         if self._lines:
             # What always has something ready must not keep the others waiting.
             self._turn += 1
-            if self._turn % 2 and not self._read_lines(now, read_ahead):
+            if self._turn % 2 and not read_lines(self, now, read_ahead):
                 return False
         for _ in range(READ_FRAMES_MAX * (16 if read_ahead else 1)):
             if self._ready_bytes >= limit:
@@ -412,30 +388,9 @@ class Intake:
                 return False
             data = recv()
             if data is None:
-                return not self._lines or self._read_lines(now, read_ahead)
+                return not self._lines or read_lines(self, now, read_ahead)
             self._on_message(data, now)
         return False
-
-    def _read_lines(self, now: float, read_ahead: bool) -> bool:
-        """Read multicast packets; returns whether none is left."""
-        ready = self._ready
-        drained = True
-        lines = list(self._lines.values())
-        at = self._turn // 2 % len(lines)
-        for line in lines[at:] + lines[:at]:
-            for _ in range(READ_DATAGRAMS_MAX * (16 if read_ahead else 1)):
-                if self._room <= 0:
-                    self._full_at = now
-                    return False
-                if ready and not read_ahead:
-                    return False
-                datagram = line.recv()
-                if datagram is None:
-                    break
-                self._on_datagram(line, datagram, now)
-            else:
-                drained = False
-        return drained
 
     def _on_datagram(self, line: MulticastClient, datagram: Datagram, now: float) -> None:
         data = datagram.data
@@ -446,7 +401,7 @@ class Intake:
         if source is None or source.packets is None:
             self.counters["other_packets"] += 1  # another stream shares the group
             if self.counters["other_packets"] == OTHERS_TOLD:
-                for problem in self.unheard():
+                for problem in self.tuner.unheard():
                     log.warning("%s", problem)
             return
         packets = source.packets
@@ -454,7 +409,7 @@ class Intake:
             self._backlog_bytes += len(data)
         for frame in packets.receive(line, datagram, now):
             self._on_frame(source, frame, now)
-        self._after_packets(source, packets, now)
+        after_packets(self, source, packets, now)
         packets.report(now, self._room)
         self._timer_due = min(self._timer_due, packets.deadline())
 
@@ -462,68 +417,6 @@ class Intake:
     def _room(self) -> int:
         """Bytes that may still be read ahead of the consumer."""
         return self._tuning.inbox_bytes_max - self._ready_bytes - self._backlog_bytes
-
-    def _refill(self, now: float) -> None:
-        """As long as frames have yet to be put together, some are ready."""
-        while self._backlog and not self._ready:
-            self._put_together(self._backlog[0], now)
-
-    def _put_together(self, source: Source, now: float) -> None:
-        packets = source.packets
-        if packets is None or not packets.more:
-            self._backlog.remove(source)
-            self._backlog_bytes = 0 if not self._backlog else self._backlog_bytes
-            return
-        for frame in packets.go_on(now):
-            self._on_frame(source, frame, now)
-        self._after_packets(source, packets, now)
-        # Counted here, once for some frames; in between, what comes is simply added.
-        waiting = [s.packets for s in self._backlog if s.packets is not None]
-        self._backlog_bytes = sum(other.complete_bytes for other in waiting)
-
-    def _put_all_together(self, source: Source, now: float) -> None:
-        """What comes next is of another epoch, or nothing at all."""
-        while source in self._backlog:
-            self._put_together(source, now)
-
-    def _take_single(self, datagram: Datagram, now: float) -> bool:
-        """A frame in a packet of its own, the next one: handed to the consumer as events at once.
-
-        `False` if it is anything else: then the long way is needed, and nothing was done.
-        """
-        data, packet_bytes, origin = datagram
-        source = self._singles.get(data[:SINGLE_PREFIX_BYTES])
-        if source is None or packet_bytes < len(data) or self._ready:
-            return False
-        packets, receiver = source.packets, source.receiver
-        if packets is None or receiver is None:
-            return False
-        if not packets.is_single(data, origin, receiver.epoch, receiver.next):
-            return False
-        if not take_next(self, data[DATA_HEAD.size :], now):
-            return False
-        packets.take_single(now)
-        packets.report(now, self._room)
-        return True
-
-    def _after_packets(self, source: Source, packets: PacketSource, now: float) -> None:
-        """What the packets say about the events' own numbers, and whether there are more."""
-        if packets.more and source not in self._backlog:
-            self._backlog.append(source)
-            self._backlog_bytes += packets.complete_bytes
-            self._refill(now)
-        receiver, below = source.receiver, packets.receiver
-        if receiver is None or below is None or below.epoch != receiver.epoch:
-            return
-        if below.event_next > receiver.high:
-            source.heard_next = max(source.heard_next, below.event_next)
-            receiver.on_tail(below.event_next, now=now)
-        if receiver.missing and source.link is None and not source.lenders:
-            # No connection, no other way to ask: what the packets could not bring is lost.
-            reason = below.lost_reason or "overflow"
-            self._deliver(source, receiver.on_gone([(0, 1 << 62)], reason, now=now))
-        elif receiver.missing:
-            self._timer_due = min(self._timer_due, receiver.deadline())
 
     def _on_message(self, data: bytes, now: float) -> None:
         magic = data[PREFIX_BYTES : PREFIX_BYTES + 4]
@@ -547,7 +440,7 @@ class Intake:
     def _on_frame(self, source: Source, frame: Frame, now: float, repair: bool = False) -> None:
         receiver = source.receiver
         if receiver is None or frame.epoch != receiver.epoch:
-            self._stash(source, frame)
+            self.epochs.stash(source, frame)
             return
         source.data_at = now
         self._deliver(source, receiver.on_frame(frame, now=now, repair=repair))
@@ -560,17 +453,6 @@ class Intake:
             source.heard_next = max(source.heard_next, beat.next)
             receiver.on_tail(beat.next, now=now)
             self._timer_due = min(self._timer_due, receiver.deadline())
-
-    def _stash(self, source: Source, frame: Frame) -> None:
-        """Keep a frame of an epoch that is not entered yet."""
-        receiver = source.receiver
-        if receiver is not None and frame.epoch < receiver.epoch:
-            self.counters["stale_frames"] += 1
-        elif source.stash_bytes + len(frame.data) > STASH_BYTES_MAX:
-            self.counters["stash_full"] += 1  # it will be found missing and asked for
-        else:
-            source.stash.append(frame)
-            source.stash_bytes += len(frame.data)
 
     def _deliver(self, source: Source, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -603,7 +485,7 @@ class Intake:
                 self.lending.on_complete(now)
             elif isinstance(notice, Join):
                 for feed in notice.feeds:
-                    self._join(feed)
+                    self.tuner.join(feed)
             elif isinstance(notice, Detach):
                 # Leaving at once would throw away what it sent and nobody has read yet.
                 self._leaving[notice.address] = now
@@ -619,22 +501,25 @@ class Intake:
         self._by_name[source.info.name] = source
         self._by_wire[source.wire_id] = source
 
+    def _offered(self, info: StreamInfo, link: Any) -> Source:
+        """A stream that somebody has and that is new to us."""
+        codec = received_codec(info.codec, self._codec, self._type)
+        source = Source(info, stream_wire_id(self._mesh, info.name), link, codec)
+        self._add_source(source)
+        self._client.subscribe(source.wire_id.to_bytes(8, "little"))
+        return source
+
     def _attach(self, notice: Attach, now: float) -> None:
         for info in notice.streams:
             source = self._by_name.get(info.name)
             if source is None:
-                wire_id = stream_wire_id(self._mesh, info.name)
-                source = Source(info, wire_id, notice.link, self._codec_for(info))
-                self._add_source(source)
-                self._client.subscribe(wire_id.to_bytes(8, "little"))
+                source = self._offered(info, notice.link)
             source.attach(info, notice.link)
             self.lending.on_attach(source, notice.more, now)
             if info.multicast is not None:
-                self._tune_in(source, info.multicast, self._interface, self._second_interface)
-            elif source.packets is not None:
-                self._put_all_together(source, now)
-                source.packets = None  # it came back with another transport
-                self._leave_groups()
+                self.tuner.tune_in(source, info.multicast)
+            else:
+                self.tuner.tune_out(source, now)
         self._settled = False
         self._leaving.pop(notice.address, None)
         wire_ids = [self._by_name[info.name].wire_id for info in notice.streams]
@@ -645,130 +530,16 @@ class Intake:
             self.counters["bad_messages"] += 1
             log.warning("a publisher names an address that cannot be used: %s", error)
 
-    def _join(self, feed: Feed) -> None:
-        """Receive a stream by hand, from a publisher that we have no connection to."""
-        transport = feed.transport
-        info = StreamInfo(
-            name=feed.stream,
-            topics=feed.topics,
-            epoch=0,
-            overflow="drop_oldest",
-            codec=codec_for(feed.codec).name,
-            window_bytes=1 << 62,
-            multicast=info_of(transport, [], sealed_bytes(transport, self._security)),
-        )
-        wire_id = stream_wire_id(self._mesh, info.name)
-        if wire_id in self._by_wire:
-            return
-        codec = self._codec or codec_for(feed.codec, type=self._type)
-        source = Source(info, wire_id, None, codec)
-        self._add_source(source)
-        assert info.multicast is not None
-        interface = transport.interface or self._interface
-        second = transport.second_interface or self._second_interface
-        self._tune_in(source, info.multicast, interface, second)
-        if source.packets is not None:
-            source.packets.begin = partial(self._begin, source)
-            source.packets.begin_at = self.start.for_beat(feed.stream)
-        self._settled = False
-
-    def _begin(self, source: Source, epoch: int, packet: int, event: int, next_: int) -> None:
-        """A publisher is heard for the first time, or in a new epoch."""
-        # What lies before `next_` is asked for by the numbers of its packets, not of its events.
-        name = source.info.name
-        admission = Subscribed(self.sub, name, epoch, event, event, event, event, packet)
-        self._on_admission(source, admission, time.monotonic())
-        if source.receiver is not None and source.receiver.epoch == epoch:
-            source.heard_next = max(source.heard_next, next_)
-
-    def _tune_in(
-        self, source: Source, info: MulticastInfo, interface: str, second: str = ""
-    ) -> None:
-        """Join the groups of a stream; where that fails, what comes by repair has to do."""
-        old = source.packets
-        if old is not None and (old.info.group, old.info.second) == (info.group, info.second):
-            old.renew(info)
-            return
-        try:
-            groups = groups_to_join(info, interface, second)
-            lines = [self._line(group, info.receive_buffer_bytes) for group in groups]
-        except (ConfigError, BindError) as error:
-            self.counters["join_errors"] += 1
-            log.error("%s: cannot join %s: %s", source.info.name, info.group, error)
-            return
-        self._put_all_together(source, time.monotonic())
-        held = self._tuning.pending_bytes_max
-        seal = receiving_seal(self._security, source.wire_id, source.info.name, len(lines))
-        source.packets = PacketSource(info, source.wire_id, self.sub, lines, held, seal)
-        self.background_s = BACKGROUND_PACKETS_S
-        if old is not None:
-            self._leave_groups()
-
-    def _leave_groups(self) -> None:
-        """Close the sockets of groups that no stream comes by any more."""
-        used = [s.packets.lines for s in self._by_name.values() if s.packets is not None]
-        for group, line in list(self._lines.items()):
-            if not any(line in lines for lines in used):
-                del self._lines[group]
-                self._client.unwatch(line.fd)
-                line.close()
-        self._only_line = None
-
-    def _line(self, group: Group, buffer_bytes: int) -> MulticastClient:
-        line = self._lines.get(group)
-        if line is None:
-            line = self._lines[group] = MulticastClient(
-                group, None, buffer_bytes, self._tuning.spin_s
-            )
-            line.fault = self._packet_fault if self._fault_at in (None, group[:2]) else None
-            self._client.watch(line.fd)
-        return line
-
-    def set_packet_fault(
-        self, fault: Callable[[bytes], bool] | None, at: tuple[str, int] | None = None
-    ) -> None:
-        """Lose packets on purpose, as they come in on all lines or on one (`meshmsg.testing`)."""
-        with self.lock:
-            self._packet_fault, self._fault_at = fault, at
-            for group, line in self._lines.items():
-                line.fault = fault if at in (None, group[:2]) else None
-
-    def unheard(self) -> list[str]:
-        """Feeds of which no packet has come, and what may be the matter, in words."""
-        others, heard = self.counters["other_packets"], ""
-        if others:
-            heard = (
-                f", but {others} packets of other streams were: the names of the publisher, of the "
-                f"stream and of the mesh ({self._mesh!r}) have to be the same on both sides"
-            )
-        return [
-            f"nothing was heard of {source.info.name} at {source.packets.info.group}{heard}"
-            for source in list(self._by_name.values())
-            if source.receiver is None and source.packets is not None and source.link is None
-        ]
-
-    def injected_drops(self) -> int:
-        """Packets lost on purpose."""
-        return sum(line.counters["injected_drops"] for line in list(self._lines.values()))
-
     def foreign(self) -> Counter[str]:
         """Frames of streams that were not whose they came from."""
         return Counter(foreign_frames=self._client.foreign)
-
-    def _codec_for(self, info: StreamInfo) -> Codec:
-        if self._codec is not None:
-            return self._codec
-        try:
-            return codec_for(info.codec, type=self._type)
-        except ConfigError:
-            return UnknownCodec(info.codec)
 
     def _on_notice(self, source: Source, notice: Heard, now: float) -> None:
         receiver = source.receiver
         if isinstance(notice, Said):
             if isinstance(notice.message, Subscribed):
                 if self.lending.on_admission(source, notice.link, notice.message, now):
-                    self._on_admission(source, notice.message, now)
+                    self.epochs.on_admission(source, notice.message, now)
             elif receiver is None:
                 self.counters["early_notices"] += 1
             elif notice.message.epoch == receiver.epoch:
@@ -785,44 +556,8 @@ class Intake:
         elif isinstance(notice, RepairFrame):
             self._on_repair(source, receiver, notice, now)
         else:
-            self._on_tail_hint(source, receiver, notice, now)
+            self.epochs.on_tail_hint(source, receiver, notice, now)
         self._timer_due = now
-
-    def _on_tail_hint(
-        self, source: Source, receiver: StreamReceiver, hint: TailHint, now: float
-    ) -> None:
-        if hint.final:
-            self._put_all_together(source, now)
-            source.ends[hint.epoch] = hint.next
-            self._leavers = True
-        if hint.epoch != receiver.epoch:
-            self.lending.on_strange_tail(source, hint, now)
-            return
-        source.heard_next = max(source.heard_next, hint.next)
-        below = None if source.packets is None else source.packets.receiver
-        if hint.lender is not None and source.link in source.lenders:
-            receiver.on_tail(hint.next, now=now)  # nothing comes by itself
-        elif hint.final or below is None or not below.is_behind:
-            receiver.on_tail_hint(hint.next, now=now)
-
-    def _on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
-        receiver, waiting = source.receiver, source.admissions
-        durable = source.info.durable
-        if durable and receiver is not None and admission.epoch < receiver.epoch:
-            # The last words of a publisher that was killed, read after those of the next one.
-            self.counters["stale_admissions"] += 1
-            return
-        if admission.over:
-            known = source.overs.get(admission.epoch, 0)
-            source.overs[admission.epoch] = max(known, admission.next)
-        same = receiver is not None and receiver.epoch == admission.epoch
-        if same or (receiver is None and not self.lending.is_asking(source, now) and not waiting):
-            self._enter(source, admission, now)
-        else:
-            self.lending.put(source, admission)
-            source.data_at = now
-        waiting = source.admissions
-        self._settled = self._settled and not waiting  # first all that is there must be read
 
     def _on_repair(
         self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
@@ -838,37 +573,9 @@ class Intake:
         self._on_frame(source, frame, now, repair=True)
         receiver.on_answered(notice.answers, now=now)
 
-    def _enter_epochs(self, now: float, drained: bool) -> None:
-        """Close the books of epochs that are over and enter the next, once all is read.
-
-        That nothing of an old epoch came for a while, although we were reading, says so: what is
-        on its way from the kernel comes sooner.
-        """
-        waiting = False
-        for source in self._by_name.values():
-            quiet_since = max(source.data_at, self._full_at)
-            while source.admissions:
-                if self.lending.is_asking(source, now):
-                    self._timer_due = min(self._timer_due, now + HOLD_S)
-                    waiting = True
-                    break
-                if source.receiver is None:
-                    self._enter(source, source.admissions.popleft(), now)
-                    continue
-                over = source.overs.get(source.receiver.epoch)
-                if over is not None:
-                    if source.receiver.next < over:
-                        waiting = True  # the publisher's log has the rest
-                        break
-                elif now - quiet_since < HINT_GRACE_S:
-                    self._timer_due = min(self._timer_due, quiet_since + HINT_GRACE_S)
-                    waiting = True
-                    break
-                # What is missing of the old epoch went with the memory of the process that had it.
-                stop = max(heard_next(source), source.ends.pop(source.receiver.epoch, 0))
-                source.overs.pop(source.receiver.epoch, None)
-                self._deliver(source, source.receiver.on_end(stop, "gone", now=now))
-                self._enter(source, source.admissions.popleft(), now)
+    def _settle(self, now: float, drained: bool) -> None:
+        """Let epochs and publishers go that are done with, and see whether that is all."""
+        waiting = self.epochs.go_on(now)
         if drained and not waiting:
             self._disconnect(now)
         known = self._by_name.values()
@@ -886,64 +593,6 @@ class Intake:
                 del self._leaving[address]
             else:
                 self._timer_due = min(self._timer_due, due)
-
-    def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
-        self._put_all_together(source, now)
-        self._timer_due = now
-        if source.info.durable:
-            self._report(self)  # the publisher counts on us from now on, also through a crash
-        receiver = source.receiver
-        if receiver is not None and receiver.epoch == admission.epoch:
-            # Back after a broken connection: what came meanwhile may still be on its way.
-            receiver.on_tail_hint(admission.next, now=now)
-            below = None if source.packets is None else source.packets.receiver
-            if source.packets is not None and (below is None or below.epoch != admission.epoch):
-                self._enter_packets(source, admission)
-            elif source.packets is not None and admission.seal is not None:
-                source.packets.rekey(admission.seal.keys)
-            return
-        name, epoch, start = source.info.name, admission.epoch, admission.start
-        with self._books_lock:
-            if receiver is not None:
-                source.old_books.append(source.books)
-            source.books = Books(name, epoch, start)
-        receiver = source.receiver = StreamReceiver(
-            name,
-            epoch,
-            start,
-            timing=self._patience if source.info.durable else self._timing,
-            pending_bytes_max=self._tuning.pending_bytes_max,
-        )
-        source.heard_next = max(start, admission.next)
-        source.ladder.clear()
-        self._enter_packets(source, admission)
-        stash, source.stash, source.stash_bytes = source.stash, [], 0
-        for frame in stash:
-            if frame.epoch != epoch:
-                self._stash(source, frame)
-            elif frame.stop > start:
-                self._deliver(source, receiver.on_frame(frame, now=now))
-        # Where the start lies in the past, what is there already will not come by itself.  Without
-        # a connection, the packets below ask for it.
-        if source.link is not None or source.lenders:
-            receiver.on_tail(admission.next, now=now)
-
-    def _enter_packets(self, source: Source, admission: Subscribed) -> None:
-        # Of one that is over none come; and a recorder does not know them.
-        if source.packets is not None and not (admission.over or admission.recorded):
-            source.packets.enter(admission.epoch, admission.packet, admission.seal)
-            self._find_singles()
-
-    def _find_singles(self) -> None:
-        """By what to know live packets of our streams that may be a frame each."""
-        self._singles = {
-            source.packets.receiver.single_prefix: source
-            for source in self._by_name.values()
-            if source.packets is not None
-            and source.packets.receiver is not None
-            and len(source.packets.lines) == 1
-            and source.packets.seal is None
-        }
 
     def _run_timers(self, now: float, drained: bool) -> None:
         if self._room <= 0:
@@ -965,7 +614,7 @@ class Intake:
             if packets is not None:
                 for frame in packets.on_deadline(now):
                     self._on_frame(source, frame, now)
-                self._after_packets(source, packets, now)
+                after_packets(self, source, packets, now)
                 packets.report(now, self._room)
                 due = min(due, packets.deadline())
                 report_due = min(report_due, packets.report_due())
@@ -1030,25 +679,9 @@ class Intake:
         return rows
 
     def _figures(self, books: Books, receiver: StreamReceiver | None) -> Figures:
-        delivered, filtered, consumed = books.delivered, books.filtered, books.consumed
-        batch = self.current
-        left = length_hint(self.iterator)
-        if left and batch is not None and self._current_books is books:
-            # The consumer is inside a batch: what it has yet to take is in flight.
-            index = batch.indices[len(batch) - left]
-            consumed = batch.frame.first + index
-            delivered -= left
-            filtered -= batch.hi - index - left
-        return Figures(
-            stream=books.stream,
-            epoch=books.epoch,
-            start=books.start,
-            received=consumed if receiver is None else max(receiver.next, consumed),
-            consumed=consumed,
-            delivered=delivered,
-            filtered=filtered,
-            lost=dict(books.lost),
-        )
+        batch = self.current if self._current_books is books else None
+        received = 0 if receiver is None else receiver.next
+        return figures_of(books, received, batch, length_hint(self.iterator))
 
     def sources(self) -> list[Source]:
         """The streams that are being received."""
@@ -1062,8 +695,4 @@ class Intake:
             if not self._client_closed:
                 self._client_closed = True
                 self._client.close()
-                for source in self._by_name.values():
-                    if source.packets is not None:
-                        source.packets.leave()
-                for line in self._lines.values():
-                    line.close()
+                self.tuner.close()

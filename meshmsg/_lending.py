@@ -21,7 +21,6 @@ from meshmsg._control import (
     Start,
     Subscribe,
     Subscribed,
-    stream_wire_id,
 )
 from meshmsg._source import Lend, Source, TailHint
 from meshmsg.recovery.receiver import StreamReceiver
@@ -59,10 +58,7 @@ class Lending:
         for info in notice.streams:
             source = intake._by_name.get(info.name)
             if source is None:
-                wire_id = stream_wire_id(intake._mesh, info.name)
-                source = Source(info, wire_id, notice.link, intake._codec_for(info))
-                intake._add_source(source)
-                intake._client.subscribe(wire_id.to_bytes(8, "little"))
+                source = intake._offered(info, notice.link)
             if notice.link not in source.lenders and len(source.lenders) < LENDERS_MAX:
                 source.lenders.append(notice.link)
             source.ladder.forget(notice.link)

@@ -17,7 +17,6 @@ from operator import length_hint
 from typing import Any
 
 from meshmsg._batch import Batch, run_out
-from meshmsg._codecs import Codec
 from meshmsg._control import (
     Joined,
     Refusal,
@@ -29,11 +28,10 @@ from meshmsg._errors import PeerRefused, ProtocolError
 from meshmsg._event import Loss
 from meshmsg._frame import Frame
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
-from meshmsg._member_words import Asked, Attached, MemberOptions, Notice, Parted
+from meshmsg._member_words import Asked, Attached, MemberSetup, Notice, Parted
 from meshmsg._membership import Membership
-from meshmsg._source import StartAt
 from meshmsg._subframe import decode_work
-from meshmsg._topics import Pattern, TopicFilter
+from meshmsg._topics import Pattern
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.transports.workqueue import WorkInlet
@@ -54,18 +52,12 @@ class Member(Membership):
 
     def __init__(
         self,
-        sub: int,
-        topics: TopicFilter,
-        options: MemberOptions,
+        setup: MemberSetup,
         inlet: WorkInlet,
-        mesh: str,
         post: Callable[[Any, Any], None],
         wake_io: Callable[[], None],
-        codec: Codec | None,
-        type: Any,
-        start: StartAt,
     ) -> None:
-        super().__init__(sub, topics, options, inlet, mesh, post, codec, type, start)
+        super().__init__(setup, inlet, post)
         self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
@@ -76,7 +68,7 @@ class Member(Membership):
         self._wake_io = wake_io
         self._unsaid = False
         self._unsaid_since = NEVER
-        self.unsaid_max = max(1, options.prefetch // SETTLE_SHARE)
+        self.unsaid_max = max(1, self.options.prefetch // SETTLE_SHARE)
 
     # --- for the I/O thread ---
 
@@ -353,10 +345,6 @@ class Member(Membership):
         return self._last_number
 
     # --- figures ---
-
-    def unheard(self) -> list[str]:
-        """Feeds of which nothing has come: groups have none."""
-        return []
 
     def sources(self) -> list[WorkSource]:
         """The streams that give work."""

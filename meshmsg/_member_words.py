@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from meshmsg._codecs import Codec
 from meshmsg._control import Gone, StreamInfo
+from meshmsg._source import StartAt
+from meshmsg._topics import TopicFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,19 @@ class MemberOptions:
     max_attempts: int
     order: str
     auto_ack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSetup:
+    """Who a member is and what it takes, for good."""
+
+    sub: int
+    topics: TopicFilter
+    options: MemberOptions
+    mesh: str
+    codec: Codec | None
+    type: Any
+    start: StartAt
 
 
 @dataclass(frozen=True, slots=True)

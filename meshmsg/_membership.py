@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from meshmsg._codecs import Codec, UnknownCodec, codec_for
+from meshmsg._codecs import received_codec
 from meshmsg._control import (
     ACK_RANGES_MAX,
     CLAIM_RANGES_MAX,
@@ -27,12 +27,10 @@ from meshmsg._control import (
     StreamInfo,
     stream_wire_id,
 )
-from meshmsg._errors import ConfigError, ProtocolError
+from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss
-from meshmsg._member_words import Asked, Attached, MemberOptions
-from meshmsg._source import StartAt
+from meshmsg._member_words import Asked, Attached, MemberSetup
 from meshmsg._subframe import Work
-from meshmsg._topics import TopicFilter
 from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.work_claims import pieces_of
 from meshmsg.transports.workqueue import WorkInlet
@@ -49,30 +47,21 @@ class Membership(Settler):
     """The half of a member that publishers know."""
 
     def __init__(
-        self,
-        sub: int,
-        topics: TopicFilter,
-        options: MemberOptions,
-        inlet: WorkInlet,
-        mesh: str,
-        post: Callable[[Any, Any], None],
-        codec: Codec | None,
-        type: Any,
-        start: StartAt,
+        self, setup: MemberSetup, inlet: WorkInlet, post: Callable[[Any, Any], None]
     ) -> None:
-        self.sub = sub
-        self.filter = topics
-        self.options = options
+        self.sub = setup.sub
+        self.filter = setup.topics
+        self.options = setup.options
         self.counters: Counter[str] = Counter()
         self.current: WorkBatch | None = None
         self.iterator: Iterator[Event] = iter(())
-        self.start = start
+        self.start = setup.start
         self.unsaid_max = 1
         self._inlet = inlet
-        self._mesh = mesh
+        self._mesh = setup.mesh
         self._post = post
-        self._codec = codec
-        self._type = type
+        self._codec = setup.codec
+        self._type = setup.type
         self._offered: dict[str, WorkSource] = {}
         self._by_wire: dict[int, WorkSource] = {}
         self._older: dict[tuple[int, int], WorkSource] = {}  # by epoch, too: work that is resumed
@@ -80,7 +69,7 @@ class Membership(Settler):
         self._links: dict[int, Any] = {}
         self._asked: dict[int, Any] = {}  # links whose publishers are to take us
         self._tickets: dict[int, int] = {}  # by link: what its work begins with
-        self._valid = {sub}  # all of them; publishers of earlier releases know none
+        self._valid = {self.sub}  # all of them; publishers of earlier releases know none
         self._keeping: set[int] = set()  # links whose publishers tell what they have kept
         self._last_words: set[str] = set()  # streams of which they are not kept yet
         self._last_number = 0  # the message that has them
@@ -90,7 +79,7 @@ class Membership(Settler):
         self._number = 0  # of the last message that may have to be said again
         self._ready: deque[WorkBatch | Loss] = deque()
         self._settle_lock = threading.Lock()
-        self._auto = options.auto_ack
+        self._auto = self.options.auto_ack
 
     def say(self, *, closed: bool = False) -> None:
         """Send what is unsaid to whom it concerns."""
@@ -144,7 +133,7 @@ class Membership(Settler):
     def _start_at(self, link: Any, info: StreamInfo, *, born: bool) -> Start:
         source = self._offered.get(info.name)
         if source is None:
-            codec = self._codec_for(info)
+            codec = received_codec(info.codec, self._codec, self._type)
             source = WorkSource(info, stream_wire_id(self._mesh, info.name), link, codec)
             self._offered[info.name] = source
             start = Start(info.name, "origin") if born else self.start.for_stream(info.name)
@@ -157,14 +146,6 @@ class Membership(Settler):
         source.link, source.info = link, info
         self._by_wire[source.wire_id] = source  # work may come before the answer does
         return start
-
-    def _codec_for(self, info: StreamInfo) -> Codec:
-        if self._codec is not None:
-            return self._codec
-        try:
-            return codec_for(info.codec, type=self._type)
-        except ConfigError:
-            return UnknownCodec(info.codec)
 
     def _claims(self, streams: set[str]) -> tuple[list[Claimed], int]:
         """What a publisher has to be told that may have forgotten it, or never heard of it."""

@@ -23,6 +23,7 @@ from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
+from meshmsg._member_words import MemberSetup
 from meshmsg._multicast import Feed
 from meshmsg._node import Node
 from meshmsg._presence import PeerChange, PeerInfo, PeerWatch
@@ -209,18 +210,16 @@ class PeerBase:
             raise ConfigError("start", "a group goes on where it is by itself: not 'committed'")
         node = self._open_node()
         wanted = TopicFilter(topics)
-        member = Member(
-            secrets.randbits(63),
-            wanted,
-            member_options(group, *options[1:]),
-            node.work_inlet(),
-            node.config.mesh,
-            node.post,
-            node.wake,
-            None if codec is None else codec_for(codec),
-            type,
-            begin,
+        setup = MemberSetup(
+            sub=secrets.randbits(63),
+            topics=wanted,
+            options=member_options(group, *options[1:]),
+            mesh=node.config.mesh,
+            codec=None if codec is None else codec_for(codec),
+            type=type,
+            start=begin,
         )
+        member = Member(setup, node.work_inlet(), node.post, node.wake)
         node.add_member(member, name)
         return member
 

@@ -21,6 +21,7 @@ from meshmsg._event import Loss, Position
 from meshmsg._intake import Intake
 from meshmsg._lender import Lender
 from meshmsg._log_words import Retention
+from meshmsg._mcast_reading import refill
 from meshmsg._recorded_log import RecordedLog, recorded_topics, unfit
 from meshmsg._source import Books, Source, StartAt
 from meshmsg._topics import TopicFilter
@@ -60,7 +61,7 @@ class RecorderIntake(Intake):
         """It has been written."""
         delivery = self._ready.popleft()[2]
         if self._backlog and not self._ready:
-            self._refill(time.monotonic())
+            refill(self, time.monotonic())
         if not isinstance(delivery, Loss):
             self._ready_bytes -= len(delivery.frame.data)
             if self._starved and self._room * 2 > self._tuning.inbox_bytes_max:

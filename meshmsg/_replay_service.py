@@ -260,7 +260,8 @@ class ReplayService:
         ranges = [(len(data), stop) for data, stop in frames]
         message = c.Part(read.number, first, read.at, ranges, gone, done)
         size = sum(length for length, _ in ranges)
-        if not self._send(read.identity, [c.encode_message(message), *(data for data, _ in frames)]):
+        parts = [c.encode_message(message), *(data for data, _ in frames)]
+        if not self._send(read.identity, parts):
             self._finish(read, "too much waits to be sent")
             return
         self.counters["read_frames"] += len(frames)

@@ -1,6 +1,6 @@
 """What a subscription knows of each stream: its source, its books, and the notices that come in.
 
-Belongs here: plain state.  What is done with it is decided in `_intake`.
+Belongs here: plain state.  What is done with it is decided in `_intake` and `_epochs`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
 from meshmsg._control import (
     Evicted,
@@ -241,6 +242,27 @@ def heard_next(source: Source) -> int:
         if first == receiver.high:  # not any other: nothing has proved it yet
             return max(source.heard_next, stop)
     return source.heard_next
+
+
+def figures_of(books: Books, received: int, batch: Batch | None, left: int) -> Figures:
+    """The books as they are told; the consumer has yet to take the last `left` of `batch`."""
+    delivered, filtered, consumed = books.delivered, books.filtered, books.consumed
+    if left and batch is not None:
+        # The consumer is inside a batch: what it has yet to take is in flight.
+        index = batch.indices[len(batch) - left]
+        consumed = batch.frame.first + index
+        delivered -= left
+        filtered -= batch.hi - index - left
+    return Figures(
+        stream=books.stream,
+        epoch=books.epoch,
+        start=books.start,
+        received=max(received, consumed),
+        consumed=consumed,
+        delivered=delivered,
+        filtered=filtered,
+        lost=dict(books.lost),
+    )
 
 
 def row_of(figures: Figures, label: str, stop: int, state: str) -> LedgerRow:

@@ -194,7 +194,8 @@ class SubscriptionBase:
     def _no_publishers(self, count: int, timeout: float | None) -> str:
         """What is known of the peers and the feeds that were waited for."""
         known = [f"{link.address} is {link.state}" for link in self._node.links.all()]
-        known += self._intake.unheard()
+        if isinstance(self._intake, Intake):
+            known += self._intake.tuner.unheard()
         return (
             f"{self._publishers()} of {count} streams after {timeout:g} s "
             f"({', '.join(known) or 'this peer knows no other: give it connect='})"

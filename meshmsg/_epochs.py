@@ -1,0 +1,177 @@
+"""The epochs of a subscription's streams: being admitted to one, entering it, closing its books.
+
+An epoch is entered when all of the one before has been read.  What comes of it earlier waits.
+Driven by the `Intake`, with its lock held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from meshmsg._config import Tuning
+from meshmsg._control import Subscribed
+from meshmsg._frame import Frame
+from meshmsg._mcast_reading import put_all_together
+from meshmsg._source import Books, Source, TailHint, heard_next
+from meshmsg.recovery.loss_detector import NEVER, NackTiming
+from meshmsg.recovery.receiver import HINT_GRACE_S, StreamReceiver
+
+if TYPE_CHECKING:
+    from meshmsg._intake import Intake
+
+STASH_BYTES_MAX = 16 * 1024 * 1024
+#: How often to see whether recorders have answered.
+ASKING_S = 0.05
+
+
+class Epochs:
+    """What an intake does with epochs."""
+
+    def __init__(self, intake: Intake, tuning: Tuning) -> None:
+        self._intake = intake
+        self._pending_bytes_max = tuning.pending_bytes_max
+        self._timing = NackTiming(
+            delay_s=tuning.repair_delay_s,
+            retry_s=tuning.repair_retry_s,
+            deadline_s=tuning.repair_deadline_s,
+        )
+        # A log has what is missing, and only its publisher can say that it has not.
+        self._patience = replace(self._timing, deadline_s=NEVER)
+
+    # --- what is said of them ---
+
+    def on_tail_hint(
+        self, source: Source, receiver: StreamReceiver, hint: TailHint, now: float
+    ) -> None:
+        """What a stream has, heard beside the data path."""
+        intake = self._intake
+        if hint.final:
+            put_all_together(intake, source, now)
+            source.ends[hint.epoch] = hint.next
+            intake._leavers = True
+        if hint.epoch != receiver.epoch:
+            intake.lending.on_strange_tail(source, hint, now)
+            return
+        source.heard_next = max(source.heard_next, hint.next)
+        below = None if source.packets is None else source.packets.receiver
+        if hint.lender is not None and source.link in source.lenders:
+            receiver.on_tail(hint.next, now=now)  # nothing comes by itself
+        elif hint.final or below is None or not below.is_behind:
+            receiver.on_tail_hint(hint.next, now=now)
+
+    def on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
+        """An epoch is ours to receive: enter it, or have it wait for its turn."""
+        intake = self._intake
+        receiver, waiting = source.receiver, source.admissions
+        durable = source.info.durable
+        if durable and receiver is not None and admission.epoch < receiver.epoch:
+            # The last words of a publisher that was killed, read after those of the next one.
+            intake.counters["stale_admissions"] += 1
+            return
+        if admission.over:
+            known = source.overs.get(admission.epoch, 0)
+            source.overs[admission.epoch] = max(known, admission.next)
+        same = receiver is not None and receiver.epoch == admission.epoch
+        if same or (receiver is None and not intake.lending.is_asking(source, now) and not waiting):
+            self._enter(source, admission, now)
+        else:
+            intake.lending.put(source, admission)
+            source.data_at = now
+        waiting = source.admissions
+        intake._settled = intake._settled and not waiting  # first all that is there must be read
+
+    def stash(self, source: Source, frame: Frame) -> None:
+        """Keep a frame of an epoch that is not entered yet."""
+        receiver = source.receiver
+        if receiver is not None and frame.epoch < receiver.epoch:
+            self._intake.counters["stale_frames"] += 1
+        elif source.stash_bytes + len(frame.data) > STASH_BYTES_MAX:
+            self._intake.counters["stash_full"] += 1  # it will be found missing and asked for
+        else:
+            source.stash.append(frame)
+            source.stash_bytes += len(frame.data)
+
+    # --- from one to the next ---
+
+    def go_on(self, now: float) -> bool:
+        """Close the books of epochs that are over and enter the next, once all is read.
+
+        That nothing of an old epoch came for a while, although we were reading, says so: what is
+        on its way from the kernel comes sooner.  Returns whether some have to wait.
+        """
+        intake = self._intake
+        waiting = False
+        for source in intake._by_name.values():
+            quiet_since = max(source.data_at, intake._full_at)
+            while source.admissions:
+                if intake.lending.is_asking(source, now):
+                    intake._timer_due = min(intake._timer_due, now + ASKING_S)
+                    waiting = True
+                    break
+                if source.receiver is None:
+                    self._enter(source, source.admissions.popleft(), now)
+                    continue
+                over = source.overs.get(source.receiver.epoch)
+                if over is not None:
+                    if source.receiver.next < over:
+                        waiting = True  # the publisher's log has the rest
+                        break
+                elif now - quiet_since < HINT_GRACE_S:
+                    intake._timer_due = min(intake._timer_due, quiet_since + HINT_GRACE_S)
+                    waiting = True
+                    break
+                # What is missing of the old epoch went with the memory of the process that had it.
+                stop = max(heard_next(source), source.ends.pop(source.receiver.epoch, 0))
+                source.overs.pop(source.receiver.epoch, None)
+                intake._deliver(source, source.receiver.on_end(stop, "gone", now=now))
+                self._enter(source, source.admissions.popleft(), now)
+        return waiting
+
+    def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
+        intake = self._intake
+        put_all_together(intake, source, now)
+        intake._timer_due = now
+        if source.info.durable:
+            intake._report(intake)  # the publisher counts on us from now on, also through a crash
+        receiver = source.receiver
+        if receiver is not None and receiver.epoch == admission.epoch:
+            self._come_back(source, receiver, admission, now)
+            return
+        name, epoch, start = source.info.name, admission.epoch, admission.start
+        with intake._books_lock:
+            if receiver is not None:
+                source.old_books.append(source.books)
+            source.books = Books(name, epoch, start)
+        receiver = source.receiver = StreamReceiver(
+            name,
+            epoch,
+            start,
+            timing=self._patience if source.info.durable else self._timing,
+            pending_bytes_max=self._pending_bytes_max,
+        )
+        source.heard_next = max(start, admission.next)
+        source.ladder.clear()
+        intake.tuner.enter(source, admission)
+        stash, source.stash, source.stash_bytes = source.stash, [], 0
+        for frame in stash:
+            if frame.epoch != epoch:
+                self.stash(source, frame)
+            elif frame.stop > start:
+                intake._deliver(source, receiver.on_frame(frame, now=now))
+        # Where the start lies in the past, what is there already will not come by itself.  Without
+        # a connection, the packets below ask for it.
+        if source.link is not None or source.lenders:
+            receiver.on_tail(admission.next, now=now)
+
+    def _come_back(
+        self, source: Source, receiver: StreamReceiver, admission: Subscribed, now: float
+    ) -> None:
+        """After a broken connection: what came meanwhile may still be on its way."""
+        receiver.on_tail_hint(admission.next, now=now)
+        packets = source.packets
+        below = None if packets is None else packets.receiver
+        if packets is not None and (below is None or below.epoch != admission.epoch):
+            self._intake.tuner.enter(source, admission)
+        elif packets is not None and admission.seal is not None:
+            packets.rekey(admission.seal.keys)
