@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
-#: Read at once for a group; it asks on when it has used that up.
+#: Read at once for a group, which asks on when it has used that up: others wait meanwhile.
 FETCH_BYTES_MAX = 2 * 1024 * 1024
+FETCH_FRAMES_MAX = 1000
 FETCH_PARTS_MAX = 1000
 
 
@@ -55,7 +56,7 @@ class GroupDisk:
                 ranges = [(part.first, part.stop) for part in some]
                 offset = some[0].offset
                 found, lost = self._side.durable.replay.frames(
-                    seat.outlet.disk, epoch, ranges, left
+                    seat.outlet.disk, epoch, ranges, left, FETCH_FRAMES_MAX - len(frames)
                 )
                 for data in found:
                     frame = _checked(data, epoch)
@@ -65,7 +66,7 @@ class GroupDisk:
                     left -= len(data)
                 for reason, pieces in lost.items():
                     gone += [(first + offset, stop + offset, reason) for first, stop in pieces]
-                if left <= 0:
+                if left <= 0 or len(frames) >= FETCH_FRAMES_MAX:
                     break
         finally:
             with self._side._changed:

@@ -22,6 +22,7 @@ from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.log_repair import find_frames
 from meshmsg.recovery.log_windows import IDLE_S, LogWindows
+from meshmsg.recovery.retransmit_buffer import ANSWER_FRAMES_MAX
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -132,12 +133,19 @@ class Replay:
     # --- for jobs: on the thread ---
 
     def frames(
-        self, folder: LogFolder, epoch: int, ranges: Iterable[Range], bytes_max: int
+        self,
+        folder: LogFolder,
+        epoch: int,
+        ranges: Iterable[Range],
+        bytes_max: int,
+        frames_max: int = ANSWER_FRAMES_MAX,
     ) -> tuple[list[bytes], dict[str, list[Range]]]:
         """Frames for ranges of an epoch, and what is gone, by reason; raises `LogError`."""
         reader = self._windows.choose(folder, now=time.monotonic())
         shared = reader.shared
-        found, gone, _ = find_frames(reader, epoch, ranges, bytes_max=bytes_max)
+        found, gone, _ = find_frames(
+            reader, epoch, ranges, bytes_max=bytes_max, frames_max=frames_max
+        )
         if reader.shared > shared:
             self.counters["replay_shared_frames"] += reader.shared - shared
         return found, gone

@@ -27,7 +27,12 @@ class Steps(Protocol):
 
 
 def find_frames(
-    reader: Steps, epoch: int, ranges: Iterable[Range], *, bytes_max: int
+    reader: Steps,
+    epoch: int,
+    ranges: Iterable[Range],
+    *,
+    bytes_max: int,
+    frames_max: int = ANSWER_FRAMES_MAX,
 ) -> tuple[list[bytes], dict[str, list[Range]], bool]:
     """Frames for ranges of an epoch, each once; what is gone, by reason; whether that is all.
 
@@ -50,7 +55,7 @@ def find_frames(
             if isinstance(item, Loss):
                 gone.setdefault(item.reason, RangeSet()).add(item.first, min(item.stop, stop))
                 continue
-            full = size + len(item.data) > bytes_max or len(frames) >= ANSWER_FRAMES_MAX
+            full = size + len(item.data) > bytes_max or len(frames) >= frames_max
             if frames and full:
                 return frames, _lists(gone), False
             frames.append(item.data)

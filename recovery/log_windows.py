@@ -14,8 +14,12 @@ from meshmsg._event import Loss
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import Entry, LogReader
 
-WINDOWS_MAX = 4
+WINDOWS_MAX = 16
+#: What one keeps, and all of them together; twice that before it is thrown away.
 WINDOW_BYTES = 8 * 1024 * 1024
+WINDOWS_BYTES = 32 * 1024 * 1024
+#: To read on over so many events costs less than another reader.
+SKIP_EVENTS = 4096
 #: What no one has asked of for this long is closed.
 IDLE_S = 1.0
 
@@ -34,11 +38,19 @@ class _Window:
         self._index = 0
         reader.seek(epoch, at)
 
-    def seek(self, at: int) -> None:
+    def seek(self, at: int, room: int) -> bool:
+        """Stand before an event, reading on to it if it is not far; whether it does."""
+        if at > self.stop + SKIP_EVENTS:
+            return False
+        self._index = len(self._items)
+        while self.stop < at and (item := self.step(room)[0]) is not None:
+            if item.epoch != self.epoch:
+                break
         self._index = bisect_right(self._stops, at)
+        return self.stop >= at
 
-    def step(self) -> tuple[Entry | Loss | None, bool]:
-        """The next piece, and whether it was there already."""
+    def step(self, room: int) -> tuple[Entry | Loss | None, bool]:
+        """The next piece, and whether it was there already; keeps about `room` bytes."""
         if self._index < len(self._items):
             self._index += 1
             return self._items[self._index - 1], True
@@ -50,19 +62,22 @@ class _Window:
         self._index += 1
         self.stop = item.stop
         self._bytes += _size(item)
-        self._trim()
+        if self._bytes > 2 * room and len(self._items) > 1:
+            self._trim(room)
         return item, False
 
-    def _trim(self) -> None:
-        if self._bytes <= WINDOW_BYTES * 2 or len(self._items) < 2:
-            return
+    def _trim(self, room: int) -> None:
         gone = 0
-        while self._bytes > WINDOW_BYTES and gone < len(self._items) - 1:
+        while self._bytes > room and gone < len(self._items) - 1:
             self._bytes -= _size(self._items[gone])
             gone += 1
         self.first = self._stops[gone - 1]
         del self._items[:gone], self._stops[:gone]
         self._index -= gone
+
+
+def _stop(window: _Window) -> int:
+    return window.stop
 
 
 def _size(item: Entry | Loss) -> int:
@@ -89,14 +104,14 @@ class LogWindows:
         """Stand before this event; raises `LogError` if there is no log."""
         assert self._folder is not None
         path = self._folder.path
-        found = None
-        for name, window in self._windows:
-            if name == path and window.epoch == epoch and window.first <= seq <= window.stop:
-                found = window
-        if found is None:
+        near = [
+            window
+            for name, window in self._windows
+            if name == path and window.epoch == epoch and window.first <= seq
+        ]
+        found = max(near, key=_stop, default=None)
+        if found is None or not found.seek(seq, self._room):
             found = self._new(self._folder, epoch, seq)
-        else:
-            found.seek(seq)
         found.used_at = self._now
         self._current, self._at = found, seq
 
@@ -112,7 +127,7 @@ class LogWindows:
     def step(self) -> Entry | Loss | None:
         """The next frame or loss; `None` if there is nothing more yet."""
         assert self._current is not None
-        item, shared = self._current.step()
+        item, shared = self._current.step(self._room)
         self.shared += shared
         if item is None:
             return None
@@ -122,6 +137,10 @@ class LogWindows:
                 return Loss(item.stream, item.epoch, first, item.stop, item.reason)
             return item._replace(first=first)
         return item
+
+    @property
+    def _room(self) -> int:
+        return min(WINDOW_BYTES, WINDOWS_BYTES // max(1, len(self._windows)))
 
     def __bool__(self) -> bool:
         return bool(self._windows)

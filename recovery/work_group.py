@@ -36,6 +36,8 @@ PARKED_MAX = 100_000
 GAPS_MAX = 50_000
 #: Events that are fetched from disk to be sent again, before others are looked at.
 ABSENT_MAX = 1000
+#: Pieces between what is done already that are brought from disk at once.
+PIECES_AHEAD = 1000
 ERROR_CHARS_MAX = 2000
 MEMBERS_NAMED_MAX = 100
 
@@ -371,9 +373,18 @@ class WorkGroup(GroupRecall):
             self.cursor = first
             self._send_piece(stop, now)
             if self.cursor < stop:
+                if self.shelf.wanted:
+                    self._want_ahead(stop, sealed)
                 return
         self.cursor = sealed
         self._done.discard_before(sealed)
+
+    def _want_ahead(self, first: int, sealed: int) -> None:
+        """Something has to be brought from disk: bring what comes next along."""
+        for low, high in self._done.missing(first, sealed)[:PIECES_AHEAD]:
+            if not any(self.shelf.held(low, high)):
+                for piece in self.shelf.stored(low, high):
+                    self.shelf.wanted.add(*piece)
 
     def _send_piece(self, sealed: int, now: float) -> None:
         """Events from the cursor on, none of which is settled."""

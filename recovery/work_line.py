@@ -117,14 +117,16 @@ class Shelf:
         return self._held(first, stop)
 
     def _held(self, first: int, stop: int) -> Iterable[tuple[int, int, bytes]]:
-        at = max(0, bisect_right(self._firsts, first) - 1)
-        for start in self._firsts[at:]:
-            if start >= stop:
-                break
+        firsts = self._firsts
+        at = max(0, bisect_right(firsts, first) - 1)
+        while at < len(firsts) and (start := firsts[at]) < stop:
             end, data = self._frames[start]
             if end > first:
                 yield start, end, data
                 first = end
+                at = bisect_right(firsts, start)  # some may have been forgotten meanwhile
+            else:
+                at += 1
         if first < stop:
             yield from self._buffer.held(first, stop)
 

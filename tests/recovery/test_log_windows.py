@@ -94,10 +94,27 @@ def test_loss_is_told_from_where_it_is_asked_for(writer: LogWriter) -> None:
     writer.close()
 
 
-def test_windows_are_few_and_let_go_of_files(writer: LogWriter) -> None:
+def test_what_is_a_little_further_on_needs_no_other_reader(writer: LogWriter) -> None:
+    windows = LogWindows()
+    for at in (3, 200, 50, 600):
+        windows.choose(writer.folder, now=0).seek(7, at)
+        item = windows.step()
+        assert item is not None
+        assert item.first == at
+    assert len(windows._windows) == 1
+    windows.choose(writer.folder, now=0).seek(7, 1_000_000)  # is yet to come
+    assert windows.step() is None
+    windows.close()
+    writer.close()
+
+
+def test_windows_are_few_and_let_go_of_files(
+    writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_windows, "SKIP_EVENTS", 0)
     windows = LogWindows()
     for n in range(WINDOWS_MAX + 3):
-        windows.choose(writer.folder, now=n).seek(7, n * 100 + 50)
+        windows.choose(writer.folder, now=n).seek(7, n * 40 + 20)
         assert windows.step() is not None
     assert len(windows._windows) == WINDOWS_MAX
     windows.rest(now=WINDOWS_MAX + 2)

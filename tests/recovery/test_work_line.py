@@ -101,6 +101,16 @@ def test_what_is_gone_from_the_log_is_lost_with_its_reason() -> None:
     assert dict(bench.group.lost) == {"expired": 5, "corrupt": 1}
 
 
+def test_what_stands_between_work_that_is_done_is_fetched_together() -> None:
+    bench = Bench([Past(OLD, 0, 10)])
+    bench.group.recall(1, [(-9, -7, 1), (-5, -4, 1)], [], sealed=0, now=0.0)
+    assert bench.deal() == []
+    assert list(bench.shelf.wanted) == [(-10, -9), (-7, -5), (-4, 0)]
+    bench.shelf.put([(-10, -7, frame(OLD, 0, 3)), (-7, -3, frame(OLD, 3, 4))], [])
+    assert bench.deal() == [(OLD, n) for n in (0, 3, 4, 6)]
+    assert list(bench.shelf.wanted) == [(-3, 0)]
+
+
 def test_event_to_be_sent_again_is_fetched_again() -> None:
     bench = Bench()
     bench.buffer.append(0, 1, frame(NEW, 0))

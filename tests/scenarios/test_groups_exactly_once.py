@@ -29,6 +29,8 @@ from tests.ports import free_port
 from tests.remote import wait_until
 
 KILLS = 20
+#: A publisher that has published what it has lives up to this long.
+LIFE_S = 1.5
 #: Name, order, how members acknowledge.
 GROUPS = [
     ("single", "key", "one by one"),
@@ -39,22 +41,23 @@ GROUPS = [
 ]
 
 PUBLISHER = """
-import random, sys
+import random, sys, time
 from meshmsg import Peer, Stream
 
-data_dir, address, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+data_dir, address, seed, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 rng = random.Random(seed)
-groups = sys.argv[4].split()
+groups = sys.argv[5].split()
 stream = Stream("a.**", durability="log", fsync="always", segment_bytes="64KiB", groups=groups)
 with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as peer:
-    while True:
-        count = rng.choice([1, 1, 1, 20])
+    for _ in range(times):
+        count = rng.choice([1, 1, 1, 5])
         if count == 1:
             last = peer.publish("a.b", b"x", key=rng.choice([None, "k", "l", "m"]))
         else:
             last = peer.publish_many("a.b", [b"x"] * count)
         sys.stdout.write(f"{last.epoch} {last.seq + 1 - count} {last.seq + 1}\\n")
         sys.stdout.flush()
+    time.sleep(600)
 """
 
 # Says what it was given before it does anything with it.
@@ -178,12 +181,18 @@ def members(groups: list[Group], address: str) -> Iterator[None]:
             child.stdout.close()
 
 
-def one_life(arguments: list[str], rng: Random) -> set[Name]:
-    """Start a publisher and kill it; what it acknowledged."""
+def one_life(data_dir: Path, address: str, seed: int, names: list[str], rng: Random) -> set[Name]:
+    """Start a publisher and kill it; what it acknowledged.
+
+    Amid publishing, or later, when its groups are at work; they need a moment to begin.
+    """
+    least = 1 + rng.randrange(300)
+    more = rng.choice([0, 1000])
+    arguments = [str(data_dir), address, str(seed), str(least + more), " ".join(names)]
     child = processes.start([sys.executable, "-c", PUBLISHER, *arguments], stdout=subprocess.PIPE)
     assert child.stdout is not None
-    lines = [child.stdout.readline() for _ in range(1 + rng.randrange(300))]
-    time.sleep(rng.choice([0.0, rng.random() * 0.2]))
+    lines = [child.stdout.readline() for _ in range(least)]
+    time.sleep(rng.choice([0.0, rng.random() * 0.2]) if more else rng.random() * LIFE_S)
     child.send_signal(signal.SIGKILL)
     lines += child.stdout.read().split(b"\n")[:-1]  # the last one may have been cut
     child.wait()
@@ -205,8 +214,7 @@ def kill_under_groups(data_dir: Path, kills: int) -> None:
     acknowledged: set[Name] = set()
     with members(groups, address):
         for seed in range(kills):
-            arguments = [str(data_dir), address, str(seed), " ".join(names)]
-            acknowledged |= one_life(arguments, rng)
+            acknowledged |= one_life(data_dir, address, seed, names, rng)
         stream = Stream("a.**", durability="log", groups=names)
         with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as last:
             wait_until(lambda: lags(last) == [0] * len(groups), timeout=120)

@@ -15,6 +15,7 @@ import pytest
 
 from meshmsg import Event, Peer, Stream, Subscription
 from meshmsg._errors import LogFull
+from meshmsg._group_disk import FETCH_FRAMES_MAX
 from meshmsg.recovery.group_store import GroupRecord, GroupStore
 from meshmsg.recovery.log_commit import Committer
 from meshmsg.recovery.log_cursors import Cursors
@@ -59,6 +60,22 @@ def shop(path: Path, **more: Any) -> Peer:
 def publish(peer: Peer, first: int, stop: int) -> None:
     for n in range(first, stop):
         peer.publish("jobs.a", n, key=f"k{n % 5}")
+
+
+def test_groups_far_behind_are_read_for_in_turns(tmp_path: Path) -> None:
+    names, each = ["g", "h", "i"], FETCH_FRAMES_MAX // 2 + 1
+    for epoch in range(4):
+        with shop(tmp_path, groups=names, fsync="always") as peer:
+            for n in range(each):  # a frame for each
+                peer.publish("jobs.a", epoch * each + n)
+    with shop(tmp_path, groups=names) as peer, Peer("anna", connect=peer.address) as anna:
+        for name in names:
+            with anna.subscribe("jobs.**", group=name, order="none") as events:
+                assert numbers(take(events, 10)) == list(range(10))
+        fetched = peer.stats()["counters"]["group_fetched_frames"]
+        assert fetched <= len(names) * FETCH_FRAMES_MAX
+        with anna.subscribe("jobs.**", group="h", order="none") as events:
+            assert numbers(take(events, 4 * each - 10)) == list(range(10, 4 * each))
 
 
 @pytest.mark.parametrize("order", ["key", "none"])
