@@ -293,7 +293,10 @@ class PacketSource:
         if now < self._report_due and receiver.high < self._report_at and not self._cramped:
             return
         # Reading ahead may overrun the inbox by a datagram: less than no room is none.
-        window = max(0, min(room_bytes, self._window_max))
+        # A repair waits behind what is on its way.  Several receivers take turns with the sender on
+        # the processors, and want something in stock; a single one runs beside it.
+        window_max = self._window_max // 2 if receiver.is_alone else self._window_max
+        window = max(0, min(room_bytes, window_max))
         opened = self._reported_window < window // 2
         if now < self._report_due and receiver.high < self._report_at and not opened:
             return
@@ -301,7 +304,7 @@ class PacketSource:
         part = window // WINDOW_PARTS // self.info.packet_bytes
         self._report_at = receiver.high + max(1, part)
         self._reported_window = window
-        self._cramped = window < self._window_max // 2
+        self._cramped = window < window_max // 2
         if receiver.held_bytes * 2 < self._held_bytes_max:
             # What is held behind a gap does not lie in the socket any more: a repair that takes
             # its time does not hold up what comes behind.

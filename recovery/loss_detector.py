@@ -89,12 +89,12 @@ class LossDetector:
         "_due",
         "_free_at",
         "_gaps",
-        "_group_size",
         "_moved",
         "_progress_at",
         "_random",
         "_slept_s",
         "_timing",
+        "group_size",
         "missing",
         "nacks",
         "unasked",
@@ -103,7 +103,7 @@ class LossDetector:
     def __init__(self, timing: NackTiming, rng: random.Random | None = None) -> None:
         self._timing = timing
         self._random = rng
-        self._group_size = 1
+        self.group_size = 1
         self._gaps: list[_Gap] = []
         self._due = NEVER
         self._free_at = -NEVER  # before that nothing is asked for
@@ -246,7 +246,7 @@ class LossDetector:
 
     def in_group_of(self, size: int) -> None:
         """How many receivers there are: the more, the longer the random part of a delay."""
-        self._group_size = max(1, size)
+        self.group_size = max(1, size)
 
     def hold(self, *, now: float) -> None:
         """Nothing is asked for on purpose (there is no room): that time does not count."""
@@ -314,13 +314,13 @@ class LossDetector:
     @property
     def _spread_s(self) -> float:
         """The longest random addition."""
-        size = self._group_size
+        size = self.group_size
         return self._timing.spread_s * (LONE_SHARE if size == 1 else math.log1p(size))
 
     def _jitter(self, wait: float) -> float:
         if self._random is None or not self._timing.spread_s:
             return wait
-        size = self._group_size
+        size = self.group_size
         if size == 1:
             return wait + self._random.random() * self._spread_s
         # Truncated exponential (as RFC 5401 has it): a few draw short waits, most long ones, so

@@ -635,6 +635,11 @@ class PacketReceiver:
 
     # --- time ---
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the sender is known to have no other receiver."""
+        return self._detector.group_size == 1
+
     def deadline(self) -> float:
         """When `on_deadline` has something to do."""
         return self._detector.deadline()

@@ -74,6 +74,15 @@ def test_reports_come_by_time_and_by_progress(source: PacketSource, line: Line) 
     assert line.reports[-1].window_bytes == 1_000_000 + read * source.info.packet_bytes
 
 
+def test_who_is_alone_has_half_as_much_under_way(source: PacketSource, line: Line) -> None:
+    assert source.receiver is not None
+    for receivers, window in ((1, 500_000), (2, 1_000_000)):
+        beat = PacketBeat(7, 9, 0, 0, 0, 0, receivers, 0).encode()
+        source.receiver.receive(beat, len(beat), now=0.0)
+        source.report(float(receivers), 2_000_000)
+        assert line.reports[-1].window_bytes == window
+
+
 def test_window_closes_when_too_much_is_held_behind_a_gap(source: PacketSource, line: Line) -> None:
     assert source.receiver is not None
     source.receiver.high = 500

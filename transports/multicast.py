@@ -39,9 +39,9 @@ ANCILLARY_BYTES = 128
 SEND_BUFFER_BYTES = 4 * 1024 * 1024
 #: Requests and reports wait here; more are dropped, which the protocol bears.
 REQUEST_BUFFER_BYTES = 256 * 1024
-#: Of what the system grants, this part is filled with payload where the sender waits for us.  A
-#: quarter would fit, beside the system's own bookkeeping; but a repair waits behind all of it.
-WINDOW_PART = 8
+#: Of what the system grants, this part is filled with payload where the sender waits for us: so much
+#: fits, beside the system's own bookkeeping.
+WINDOW_PART = 4
 SOON_S = 0.04
 #: After looking in vain, it is not tried again for up to so many waits.
 NAPS_MAX = 31
