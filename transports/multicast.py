@@ -39,7 +39,7 @@ ANCILLARY_BYTES = 128
 SEND_BUFFER_BYTES = 4 * 1024 * 1024
 #: Requests and reports wait here; more are dropped, which the protocol bears.
 REQUEST_BUFFER_BYTES = 256 * 1024
-#: Of what the system grants, this part is filled with payload where the sender waits for us: so much
+#: Of what the system grants, this part is filled with payload where the sender waits for us: it
 #: fits, beside the system's own bookkeeping.
 WINDOW_PART = 4
 SOON_S = 0.04
