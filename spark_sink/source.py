@@ -165,7 +165,10 @@ class _Reader:
             stream = key if isinstance(value, str) else at.stream_of(key)
             if stream is None or stream not in survey.streams:
                 there = ", ".join(sorted(survey.streams)) or "none"
-                raise ConfigError(f"option {field}", f"no stream {stream!r} is there ({there} are)")
+                problem = f"no stream {stream!r} is there ({there} are)"
+                if away := ", ".join(sorted(self.source.away())):
+                    problem += f"; {away} cannot be reached: start the query when it can be"
+                raise ConfigError(f"option {field}", problem)
             if isinstance(value, str):
                 found |= {k: v for k, v in words[value].items() if at.stream_of(k) == stream}
             else:

@@ -245,6 +245,14 @@ def test_absent_recorder_is_said_to_a_batch_query(
     assert len(rows_) == 15
 
 
+def test_start_in_a_stream_that_only_an_absent_recorder_has_names_it(world: World) -> None:
+    world.publish(10, world.b)
+    world.a.start()
+    start = json.dumps({STREAM: "earliest"})
+    with pytest.raises(ConfigError, match=f"no stream.*{world.b.address} cannot be reached"):
+        read_all(peers=world.peers, startingPosition=start, failOnLoss=False)
+
+
 def test_old_checkpoint_goes_on_and_what_it_has_passed_stays_passed(world: World) -> None:
     world.publish(10, world.b)
     second = world.publish(20, world.a)
