@@ -50,7 +50,7 @@ class AsyncSubscription(SubscriptionBase):
     _yielded_at = 0.0
     _loop: asyncio.AbstractEventLoop | None = None  # that watches the descriptors
     _fds: tuple[int, ...] = ()
-    _woken: asyncio.Future[None] | None = None
+    _waiting: frozenset[asyncio.Future[None]] = frozenset()
 
     async def __aenter__(self) -> AsyncSubscription:
         self._check_open()
@@ -138,8 +138,11 @@ class AsyncSubscription(SubscriptionBase):
         """Stop receiving; the publishers are told.  A member's open work goes to others."""
         self._unwatch()
         self._node.drop(self._intake)
-        if self._woken is not None:
-            _resolve(self._woken)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for woken in self._waiting:
+            _resolve(woken)
 
     async def _next_batch(self, deadline: float | None, *, as_events: bool) -> Batch | None:
         intake = self._intake
@@ -154,6 +157,8 @@ class AsyncSubscription(SubscriptionBase):
                 found = intake.take(as_events=as_events)
                 got = found is None and intake.receive(now, now, as_events=as_events)
                 idle = found is None and not (got or intake.pump(now) or intake.inbox)
+            if (found is not None or got) and self._waiting:
+                self._wake_all()  # there may be more, and the descriptor says it once only
             if isinstance(got, Batch):
                 return got
             if isinstance(found, Batch):
@@ -171,7 +176,8 @@ class AsyncSubscription(SubscriptionBase):
         intake = self._intake
         self._node.publisher.send_own()
         loop = asyncio.get_running_loop()
-        self._woken = woken = loop.create_future()
+        woken = loop.create_future()
+        self._waiting |= {woken}
         until = min(intake.timer_due, NEVER if deadline is None else deadline)
         # asyncio's clock is time.monotonic().
         timer = None if until == NEVER else loop.call_at(until, _resolve, woken)
@@ -179,7 +185,7 @@ class AsyncSubscription(SubscriptionBase):
         try:
             await woken
         finally:
-            self._woken = None
+            self._waiting -= {woken}
             if timer is not None:
                 timer.cancel()
             self._yielded_at = time.monotonic()
@@ -200,13 +206,12 @@ class AsyncSubscription(SubscriptionBase):
                 loop.remove_reader(fd)
 
     def _on_readable(self) -> None:
-        woken = self._woken
-        if woken is None:
+        if not self._waiting:
             # ZeroMQ's descriptor stays readable until the socket is asked: nobody asks just now.
             self._unwatch()
             return
         self._intake.clear_wakeup()
-        _resolve(woken)
+        self._wake_all()
 
 
 def _resolve(woken: asyncio.Future[None]) -> None:

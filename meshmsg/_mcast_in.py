@@ -112,7 +112,8 @@ class PacketSource:
         self._sender: tuple[Any, ...] | None = None  # where the last good packet came from
         self._pinned: list[tuple[Any, ...]] = []  # by hand: the senders that we listen to
         self._heard_at = -NEVER
-        self._window_max = min(line.window_bytes for line in lines)
+        # A packet always: with less, the sender could send nothing.
+        self._window_max = max(info.packet_bytes, min(line.window_bytes for line in lines))
         if info.reach_bytes:  # reported in parts of what the sender waits for
             self._window_max = max(info.packet_bytes, min(self._window_max, info.reach_bytes))
         self._report_at = 0  # the packet whose arrival is reported
@@ -295,7 +296,9 @@ class PacketSource:
         # Reading ahead may overrun the inbox by a datagram: less than no room is none.
         # A repair waits behind what is on its way.  Several receivers take turns with the sender on
         # the processors, and want something in stock; a single one runs beside it.
-        window_max = self._window_max // 2 if receiver.is_alone else self._window_max
+        window_max = self._window_max
+        if receiver.is_alone:
+            window_max = max(self.info.packet_bytes, window_max // 2)
         window = max(0, min(room_bytes, window_max))
         opened = self._reported_window < window // 2
         if now < self._report_due and receiver.high < self._report_at and not opened:

@@ -221,10 +221,14 @@ class SubscriptionBase:
     def _unpack_ready(self) -> bool:
         """Go on to the next batch if there is one now; a loss waits for the next call."""
         intake = self._intake
-        with intake.lock:
+        if not intake.lock.acquire(blocking=False):  # somebody waits in there: for more, if we ask
+            return False
+        try:
             if intake.closed or intake.loss_is_next() or not intake.pump(time.monotonic()):
                 return False
             return not intake.loss_is_next() and intake.take(as_events=True) is not None
+        finally:
+            intake.lock.release()
 
     def _check_refused(self) -> None:
         refusal = self._node.refusal()

@@ -241,10 +241,10 @@ class GroupRecall(GroupLedger):
             self._leave_lines(RangeSet([(seq, seq + 1)]))
             self._again(seq)
 
-    def _again(self, seq: int) -> None:
+    def _again(self, seq: int, *, ahead: bool = False) -> None:
         """An event with a key is in nobody's hand any more, and goes out when its turn comes."""
         self._early.discard(seq)
-        self._keys.again(seq)
+        self._keys.again(seq, ahead=ahead)
 
     def _is_out(self, seq: int) -> bool:
         """Whether a head whose turn has come is with a member already."""

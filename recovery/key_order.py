@@ -83,12 +83,15 @@ class KeyOrder:
         self.parked += 1
         return False
 
-    def again(self, seq: int) -> None:
-        """A head that was out is to go out once more."""
+    def again(self, seq: int, *, ahead: bool = False) -> None:
+        """A head that was out is to go out once more; `ahead` of others that wait."""
         key = self._key_of[seq]
         line = self._lines[key]
         if line.head == seq and not line.waits:
-            self._offer(key)
+            member = self._offer(key)
+            if ahead:
+                lane = self._orphans if member is None else member.waiting
+                lane.appendleft(lane.pop())
 
     def withdraw(self, events: RangeSet) -> set[int]:
         """Heads that wait for credit, of these events: they are out from now on."""

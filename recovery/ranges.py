@@ -130,14 +130,16 @@ class RangeSet:
         inside[-1] = (inside[-1][0], min(stop, inside[-1][1]))
         return inside
 
-    def missing(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """Return the parts of [first, stop) that are not in the set, in order."""
+    def missing(self, first: int, stop: int, most: int | None = None) -> list[tuple[int, int]]:
+        """Return the parts of [first, stop) that are not in the set, in order; the first `most`."""
         low, high = self._span(first, stop)
         gaps: list[tuple[int, int]] = []
         at = first
         for index in range(low, high):
             if at < self._firsts[index]:
                 gaps.append((at, self._firsts[index]))
+                if len(gaps) == most:
+                    return gaps
             at = self._stops[index]
         if at < stop:
             gaps.append((at, stop))

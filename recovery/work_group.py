@@ -64,6 +64,7 @@ class WorkGroup(GroupRecall):
         self._heap: list[tuple[float, int]] = []
         self._graves: dict[int, Trouble] = {}  # on disk; given up when they are here
         self._shipments: list[tuple[int, Work]] = []
+        self._looked_ahead: tuple[int, int] | None = None
         self._singles: dict[int, list[int]] = {}
         self.set_policy(policy or GroupPolicy(), takes_all=takes_all)
 
@@ -294,7 +295,8 @@ class WorkGroup(GroupRecall):
             if self._is_away(seq):
                 self._absent.append(seq)
             elif seq in self._keys:
-                self._again(seq)
+                # Behind others, which have to be fetched too, it would be gone before its turn.
+                self._again(seq, ahead=True)
             else:
                 self._due.appendleft(seq)
         graves, self._graves = self._graves, {}
@@ -373,7 +375,8 @@ class WorkGroup(GroupRecall):
             self.cursor = first
             self._send_piece(stop, now)
             if self.cursor < stop:
-                if self.shelf.wanted:
+                if self.shelf.wanted and self._looked_ahead != (self.cursor, self.shelf.brought):
+                    self._looked_ahead = (self.cursor, self.shelf.brought)
                     self._want_ahead(stop, sealed)
                 return
         self.cursor = sealed
@@ -381,7 +384,7 @@ class WorkGroup(GroupRecall):
 
     def _want_ahead(self, first: int, sealed: int) -> None:
         """Something has to be brought from disk: bring what comes next along."""
-        for low, high in self._done.missing(first, sealed)[:PIECES_AHEAD]:
+        for low, high in self._done.missing(first, sealed, most=PIECES_AHEAD):
             if not any(self.shelf.held(low, high)):
                 for piece in self.shelf.stored(low, high):
                     self.shelf.wanted.add(*piece)

@@ -103,6 +103,7 @@ class Shelf:
         self.line = Line(0) if line is None else line
         self.wanted = RangeSet()  #: on disk, and needed
         self.is_used = False  #: something was fetched, ever
+        self.brought = 0  #: how often
         self._buffer = buffer
         self._durable = durable  # all that memory does not have is in the log
         self._firsts: list[int] = []
@@ -161,6 +162,7 @@ class Shelf:
         """What was wanted is here, as far as it goes; some of it was found to be gone."""
         self.wanted.clear()
         self.is_used = True
+        self.brought += 1
         fresh = 0
         for first, stop, data in frames:
             if first not in self._frames:

@@ -83,6 +83,20 @@ def test_who_is_alone_has_half_as_much_under_way(source: PacketSource, line: Lin
         assert line.reports[-1].window_bytes == window
 
 
+def test_window_has_room_for_a_packet(line: Line) -> None:
+    line.window_bytes = 1500  # type: ignore[misc]
+    info = info_of(Multicast("239.255.7.7:30001", mtu=9000), [SENDER])
+    source = PacketSource(info, 7, 1, [line], 1 << 20)  # type: ignore[list-item]
+    source.enter(9, 0)
+    source._sender = SENDER
+    assert source.receiver is not None
+    for receivers in (1, 2):
+        beat = PacketBeat(7, 9, 0, 0, 0, 0, receivers, 0).encode()
+        source.receiver.receive(beat, len(beat), now=0.0)
+        source.report(float(receivers), 2_000_000)
+        assert line.reports[-1].window_bytes == info.packet_bytes
+
+
 def test_window_closes_when_too_much_is_held_behind_a_gap(source: PacketSource, line: Line) -> None:
     assert source.receiver is not None
     source.receiver.high = 500

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from meshmsg._frame import Frame, encode_frame
+from meshmsg.recovery import work_group, work_line
 from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
 from meshmsg.recovery.work_group import WorkGroup
@@ -168,3 +171,38 @@ def test_shelf_is_bounded() -> None:
     assert len(list(bench.shelf.held(-100, 0))) == 4
     bench.shelf.forget(0)
     assert list(bench.shelf.held(-100, 0)) == []
+
+
+def test_heads_of_keys_that_were_fetched_go_before_others_push_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count, size = 400, 4
+    names = [f"k{n}" for n in range(count)]  # a key each
+    frames = {
+        first - count: frame(OLD, first, size, names[first : first + size])
+        for first in range(0, count, size)
+    }
+    monkeypatch.setattr(work_line, "SHELF_BYTES_MAX", 3 * len(frames[-count]))
+    monkeypatch.setattr(work_group, "ABSENT_MAX", 20)
+    bench = Bench([Past(OLD, 0, count)], order="key")
+    bench.group.join(2, "slow", 10, 30.0, now=0.0)
+    open_: list[int] = []
+    done = 0
+    for turn in range(1500):
+        for number, work in bench.group.dispatch(0, now=0.0):
+            got = Frame(work.data)
+            places = range(work.lo, work.hi) if work.chosen is None else work.chosen
+            seqs = [got.first + place - count for place in places]
+            if number == 1:
+                bench.group.ack(1, [(seq, seq + 1, 1) for seq in seqs], now=0.0)
+                done += len(seqs)
+            else:
+                open_ += seqs
+        if turn > 500:  # it has slept long enough
+            bench.group.ack(2, [(seq, seq + 1, 1) for seq in open_], now=0.0)
+            done += len(open_)
+            open_.clear()
+        wanted = [n for first, stop in bench.shelf.wanted for n in range(first, stop)]
+        brought = sorted({n - n % size for n in wanted})[:2]
+        bench.shelf.put([(at, at + size, frames[at]) for at in brought], [])
+    assert done == count

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import meshmsg
-from meshmsg import AsyncPeer, Peer, Stream, _async_peer, _subscription
+from meshmsg import AsyncPeer, AsyncSubscription, Peer, Stream, _async_peer, _subscription
 from tests import processes
 from tests.remote import RemotePeer, wait_until
 
@@ -138,6 +138,66 @@ def test_what_was_taken_as_a_batch_does_not_come_again_in_an_async_loop(
             return got + [(await anext(loop)).data for _ in range(10)]
 
     assert asyncio.run(asyncio.wait_for(main(), 30)) == list(range(20))
+
+
+@pytest.mark.parametrize("leaves", ["takes one", "time is up", "cancelled"])
+def test_one_consumer_of_several_in_a_loop_may_go(leaves: str) -> None:
+    async def take(events: AsyncSubscription, count: int) -> list[int]:
+        got: list[int] = []
+        async for event in events:
+            got.append(event.data)
+            if len(got) == count:
+                break
+        return got
+
+    async def main() -> list[int]:
+        async with (
+            AsyncPeer("pub", streams=[Stream("t.**")]) as pub,
+            AsyncPeer("sub", connect=pub.address) as sub,
+            sub.subscribe("t.*") as events,
+        ):
+            await pub.wait_for_subscribers("t.x", timeout=10)
+            stays = asyncio.create_task(take(events, 4 if leaves == "takes one" else 5))
+            await asyncio.sleep(0.05)
+            goes = asyncio.create_task(take(events, 1))
+            await asyncio.sleep(0.05)
+            if leaves == "time is up":
+                goes.cancel()
+                assert await events.get(timeout=0.05) is None
+            elif leaves == "cancelled":
+                goes.cancel()
+            for n in range(5):
+                await pub.publish("t.x", n)
+                await asyncio.sleep(0.02)
+            return await stays + (await goes if leaves == "takes one" else [])
+
+    assert sorted(asyncio.run(asyncio.wait_for(main(), 30))) == list(range(5))
+
+
+def test_get_many_gives_what_it_has_while_another_thread_waits_for_more() -> None:
+    with (
+        Peer("pub", streams=[Stream("t.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("t.*") as events,
+    ):
+        pub.wait_for_subscribers("t.x", timeout=10)
+        pub.publish_many("t.x", range(3))
+        assert events.get(timeout=10).data == 0  # type: ignore[union-attr]
+        held, enough = threading.Event(), threading.Event()
+
+        def wait_inside() -> None:
+            with events._intake.lock:
+                held.set()
+                enough.wait(20)
+
+        other = threading.Thread(target=wait_inside)
+        other.start()
+        held.wait(10)
+        began = time.monotonic()
+        assert [event.data for event in events.get_many(10, timeout=10)] == [1, 2]
+        assert time.monotonic() - began < 15, "it waited for the other one"
+        enough.set()
+        other.join()
 
 
 def test_sync_peer_publishes_from_an_event_loop() -> None:
