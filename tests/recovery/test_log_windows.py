@@ -65,6 +65,7 @@ def test_any_walk_gives_what_a_reader_gives(
             wanted = find_frames(reader, 7, ranges, bytes_max=most)
         got = find_frames(windows.choose(writer.folder, now=turn), 7, ranges, bytes_max=most)
         assert got == wanted
+        assert all(window._bytes <= 4000 for _, window in windows._windows)
         if rng.random() < 0.05:
             windows.rest(now=turn + IDLE_S)
             assert not windows
@@ -102,8 +103,14 @@ def test_what_is_a_little_further_on_needs_no_other_reader(writer: LogWriter) ->
         assert item is not None
         assert item.first == at
     assert len(windows._windows) == 1
-    windows.choose(writer.folder, now=0).seek(7, 1_000_000)  # is yet to come
+    at = writer.next + 7
+    windows.choose(writer.folder, now=0).seek(7, at)  # is yet to come
     assert windows.step() is None
+    for _ in range(3):
+        append(writer, 5)
+    item = windows.step()
+    assert item is not None
+    assert (item.first, item.stop) == (at, at + 3)
     windows.close()
     writer.close()
 

@@ -128,6 +128,8 @@ def test_missing_and_overlap_split_the_window_between_them() -> None:
     assert ranges.overlap(13, 15) == [(13, 15)]
     assert ranges.overlap(4, 6) == []
     assert ranges.missing(4, 6) == [(4, 6)]
+    assert ranges.missing(-3, 25, most=2) == [(-3, 0), (4, 6)]
+    assert ranges.missing(-3, 25, most=9) == ranges.missing(-3, 25)
 
 
 def test_bounds_span_all_ranges() -> None:

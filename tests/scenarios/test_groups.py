@@ -136,6 +136,19 @@ def test_rest_of_a_batch_can_be_taken_as_a_batch() -> None:
         boss.flush(5)
 
 
+def test_rest_of_a_batch_does_not_come_again_in_the_loop() -> None:
+    with mesh() as (boss, events):
+        boss.publish_many("jobs.x", range(10))
+        loop = iter(events)
+        first = next(loop)
+        rest = next(events.batches(timeout=5))
+        boss.publish_many("jobs.x", range(10, 12))
+        more = [next(loop), next(loop)]
+        assert [e.data for e in (first, *rest, *more)] == list(range(12))
+        events.ack(first, rest, *more)
+        boss.flush(5)
+
+
 def test_auto_ack_settles_what_was_handed_over() -> None:
     with mesh(auto_ack=True) as (boss, events):
         boss.publish_many("jobs.x", range(100))

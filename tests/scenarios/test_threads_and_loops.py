@@ -200,6 +200,28 @@ def test_one_consumer_of_several_in_a_loop_may_go(leaves: str) -> None:
     assert sorted(asyncio.run(asyncio.wait_for(main(), 30))) == list(range(5))
 
 
+def test_what_one_task_leaves_is_for_those_who_wait() -> None:
+    """The descriptor says once that something is there, to whoever takes the first of it."""
+
+    async def take(events: AsyncSubscription) -> list[int]:
+        return [(await events.get()).data for _ in range(3)]  # type: ignore[union-attr]
+
+    async def main() -> list[int]:
+        async with async_pair() as (pub, events):
+            waits = asyncio.create_task(take(events))
+            await waiting(events, 1)
+            for n in range(4):
+                await pub.publish("t.x", n)
+                time.sleep(0.05)  # nobody is told what comes meanwhile
+            others, events._yielded_at = events._waiting, time.monotonic()
+            first = await events.get()
+            assert first is not None
+            assert all(woken.done() for woken in others), "they would wait for their timers"
+            return [first.data, *await waits]
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == list(range(4))
+
+
 def test_get_many_gives_what_it_has_while_another_thread_waits_for_more() -> None:
     with pair() as (pub, events):
         pub.publish_many("t.x", range(3))
