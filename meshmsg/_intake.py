@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -313,11 +314,10 @@ class Intake:
         """What the subscription's patterns take of a run, entered in the books."""
         frame, lo, hi = run
         keep: list[int] | None = None
-        verdict = source.keeps.get(frame.topics, "new")
-        if verdict == "new":
-            verdict = self._judge(source, frame.topics)
+        takes, topics = partial(self._takes, source), frame.topics
+        verdict = source.keeps.get(topics) or source.keeps.judge(topics, takes)
         if verdict == "some":
-            chosen = [self._takes(source, topic) for topic in frame.topics]
+            chosen = list(map(takes, topics))
             ids = frame.topic_ids
             assert ids is not None
             keep = [i for i in range(lo, hi) if chosen[ids[i]]]
@@ -333,15 +333,6 @@ class Intake:
             self.current = batch
             self.iterator = iterator
         return batch
-
-    def _judge(self, source: Source, topics: tuple[str, ...]) -> str:
-        """Whether the patterns take `all`, `none` or `some` of a frame's topics."""
-        chosen = {self._takes(source, topic) for topic in topics}
-        verdict = "some" if len(chosen) > 1 else "all" if chosen.pop() else "none"
-        if len(source.keeps) > 10_000:
-            source.keeps.clear()
-        source.keeps[topics] = verdict
-        return verdict
 
     def _takes(self, source: Source, topic: str) -> bool:
         """Whether a topic is wanted; one that its stream may not carry never is."""

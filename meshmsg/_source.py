@@ -31,6 +31,7 @@ from meshmsg._topics import Pattern
 from meshmsg.recovery.ladder import Ladder
 from meshmsg.recovery.ledger import LedgerRow, row_from_positions
 from meshmsg.recovery.receiver import StreamReceiver
+from meshmsg.recovery.topic_judge import Verdicts
 
 OLD_BOOKS_MAX = 100
 #: As many as a log keeps epochs.
@@ -204,7 +205,6 @@ class Source:
     def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
         self.wire_id = wire_id
         self.codec = codec
-        self.keeps: dict[tuple[str, ...], str] = {}
         self.attach(info, link)
         self.receiver: StreamReceiver | None = None
         self.packets: PacketSource | None = None  #: of a multicast stream
@@ -230,7 +230,7 @@ class Source:
         self.link = link
         #: What its publisher may say in it, where peers are told apart.
         self.only = Pattern(info.topics) if getattr(link, "user", b"") else None
-        self.keeps.clear()
+        self.keeps = Verdicts()  #: what the subscription takes of it
 
 
 def heard_next(source: Source) -> int:
