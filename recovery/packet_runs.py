@@ -14,14 +14,9 @@ from meshmsg._packet import DATA_HEAD, REPAIR
 if COMPILED:
     from meshmsg import _speed
 
-#: Where the payload of a data packet starts, and the lowest bytes of its place and its number.
+#: Where the payload of a data packet starts.
 PAYLOAD_AT = DATA_HEAD.size
-_PLACE_AT = 6
-_NUMBER_AT = 24
 _unpack_head = DATA_HEAD.unpack_from
-#: The lowest bytes of consecutive numbers.
-_COUNT = bytes(range(256)) * 2
-_RUN_MAX = 256
 
 
 #: Packets that follow each other, of one frame: how many; the datagram, where in it they begin, and
@@ -45,43 +40,25 @@ def run_packet(run: Run, place: int) -> bytes:
 def run_length(data: bytes, at: int, packet_bytes: int) -> int:
     """How many packets from `at` on, where there is a data packet, follow each other in one frame.
 
-    The last is looked at, and of those between the lowest bytes of place and number, all at once:
-    order is certain then.  Whether they are the sender's only the frame's checksum can tell.
+    Every head is looked at.  Whether they are the sender's only the frame's checksum can tell.
     """
     head = _unpack_head(data, at)
     place, number, packets = head[3], head[6], head[9]
-    count: int = min(packets - place, -(-(len(data) - at) // packet_bytes), _RUN_MAX)
-    stop = at + (count - 1) * packet_bytes + _NUMBER_AT + 1
-    count = _common(data[at + _NUMBER_AT : stop : packet_bytes], _count(number, count))
-    if count <= 1:
-        return 1
-    last = at + (count - 1) * packet_bytes
-    if len(data) - last <= PAYLOAD_AT:
-        return 1
-    other = _unpack_head(data, last)
-    if (
-        other[0] != head[0]
-        or not 0 < other[1] <= REPAIR
-        or other[3] != place + count - 1
-        or other[4:6] != head[4:6]
-        or other[6] != number + count - 1
-        or other[7:] != head[7:]
-        or data[at + _PLACE_AT : last : packet_bytes] != _count(place, count - 1)
-    ):
-        return 1
+    count = 1
+    for start in range(at + packet_bytes, len(data) - PAYLOAD_AT, packet_bytes):
+        other = _unpack_head(data, start)
+        if (
+            place + count >= packets
+            or other[0] != head[0]
+            or not 0 < other[1] <= REPAIR
+            or other[3] != place + count
+            or other[4:6] != head[4:6]
+            or other[6] != number + count
+            or other[7:] != head[7:]
+        ):
+            break
+        count += 1
     return count
-
-
-def _common(have: bytes, want: bytes) -> int:
-    """How many bytes from the first on are the same."""
-    if have == want:
-        return len(have)
-    return next((n for n, (a, b) in enumerate(zip(have, want, strict=False)) if a != b), len(have))
-
-
-def _count(start: int, count: int) -> bytes:
-    low = start & 0xFF
-    return _COUNT[low : low + count]
 
 
 def join_runs(runs: list[Run]) -> bytes:
