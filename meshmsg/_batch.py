@@ -132,12 +132,17 @@ class Batch:
             return self._decode_mixed()
         if frame.flags & RAW:
             return self.payloads
-        if self.keep is None and isinstance(codec, MsgpackCodec):
-            count = self.hi - self.lo
+        lo, hi = self.lo, self.hi
+        if (
+            self.keep is None
+            and hi - lo > 1
+            and isinstance(codec, MsgpackCodec)
+            and frame.payloads.is_value_each(lo, hi)
+        ):
             try:
-                return codec.decode_many(frame.payloads.slice_blob(self.lo, self.hi), count)
-            except Exception:  # one of them is bad: find it, keep the others
-                return decode_payloads(codec, self.payloads)
+                return codec.decode_many(frame.payloads.slice_blob(lo, hi), hi - lo)
+            except Exception:  # one of them is not of the type, or text that is not UTF-8
+                pass
         return decode_payloads(codec, self.payloads)
 
     def _decode_mixed(self) -> list[Any]:
@@ -169,7 +174,9 @@ class Batch:
     @property
     def headers(self) -> list[Mapping[str, Any]]:
         """The headers of each event."""
-        return list(map(self.frame.headers_at, self.indices))
+        if self.keep is None:
+            return self.frame.headers_between(self.lo, self.hi)
+        return list(map(self.frame.headers_at, self.keep))
 
     @property
     def times_ns(self) -> list[int]:

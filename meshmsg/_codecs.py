@@ -48,7 +48,10 @@ class MsgpackCodec:
         self._decode_list: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[type]).decode
 
     def decode_many(self, blob: bytes, count: int) -> list[Any]:
-        """Decode `count` payloads that stand one behind the other, in one call."""
+        """Decode `count` payloads that stand one behind the other, in one call.
+
+        Each must be one value: the borders between them are not looked at.
+        """
         # Behind an array header, concatenated msgpack values are one msgpack array.
         return self._decode_list(b"\xdd" + count.to_bytes(4, "big") + blob)
 
@@ -130,6 +133,10 @@ def encode_payload(codec: Codec, data: Any) -> bytes:
 def decode_payloads(codec: Codec, payloads: Sequence[bytes]) -> list[Any]:
     """Decode each payload; one that fails becomes an `Undecodable`, the others stay readable."""
     decode = codec.decode
+    try:
+        return list(map(decode, payloads))
+    except Exception:  # one of them is bad: find it, keep the others
+        pass
     values: list[Any] = []
     for payload in payloads:
         try:

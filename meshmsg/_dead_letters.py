@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from meshmsg._config import DEAD_PREFIX, Stream
 from meshmsg._errors import ClosedError, LogError
-from meshmsg._frame import encode_headers
+from meshmsg._frame import HEADERS_BYTES_MAX, encode_headers
 from meshmsg._group_books import Seat
 from meshmsg.recovery.group_policy import DeadLetter
 
@@ -114,13 +114,16 @@ class DeadLetters:
             "dead.reason": trouble.reason,
             "dead.error": trouble.error,
         }
+        headers = encode_headers({**frame.headers_at(index), **history})
+        if len(headers) > HEADERS_BYTES_MAX:  # its own stay where it came from
+            headers = encode_headers(history)
         self._side.publish_sealed(
             self.outlet_for(name, seat.outlet),
             f"{DEAD_PREFIX}{name}",
             frame.payload_at(index),
             raw=frame.is_raw(index),
             key=frame.key_at(index),
-            headers=encode_headers({**frame.headers_at(index), **history}),
+            headers=headers,
         )
         log.warning(
             "group %s gave up %s@%d:%d after %d attempts: %s",

@@ -29,6 +29,7 @@ from meshmsg._frame_layout import (
     FRAME_MAGIC,
     HEADER,
     HEADERS,
+    HEADERS_BYTES_MAX,
     HEARTBEAT_MAGIC,
     KEYS,
     KNOWN_FLAGS,
@@ -40,6 +41,7 @@ from meshmsg._frame_layout import (
     read_column,
 )
 from meshmsg._heartbeat import Heartbeat
+from meshmsg._topics import TOPIC_BYTES_MAX
 
 if COMPILED:
     from meshmsg import _speed
@@ -55,6 +57,7 @@ __all__ = (
     "FrameBuilder",
     "HEADER",
     "HEADERS",
+    "HEADERS_BYTES_MAX",
     "HEARTBEAT_MAGIC",
     "Heartbeat",
     "KEYS",
@@ -73,13 +76,24 @@ _NO_HEADERS: Mapping[str, Any] = {}
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
+def _headers_of(item: bytes) -> Mapping[str, Any]:
+    """Decode headers.  Not before they are asked for: in memory they are up to 70 times as large.
+
+    A frame with headers that are no map is refused.  Text that is not UTF-8, a name that is no
+    text, nesting too deep for Python: such a map is read as empty.
+    """
+    try:
+        return _decode_headers(item)
+    except Exception:
+        return _NO_HEADERS
+
+
 class Frame:
     """A frame that was read and checked; columns that nobody asks for stay bytes."""
 
     __slots__ = (
         "_encodings",
         "_header_bits",
-        "_header_column",
         "_headers",
         "_key_bits",
         "_keys",
@@ -109,8 +123,7 @@ class Frame:
     payloads: VarColumn
     _topic_ids: array[int] | None
     _keys: VarColumn | None
-    _header_column: VarColumn | None
-    _headers: list[Mapping[str, Any]] | None
+    _headers: VarColumn | None
     _encodings: bytes
     _key_bits: bytes
     _header_bits: bytes
@@ -160,6 +173,8 @@ class Frame:
         count = self.count
         if not 0 < count <= FRAME_EVENTS_MAX or not topic_count or self.flags & ~KNOWN_FLAGS:
             raise ProtocolError("header fields out of range")
+        if topic_count > count or table_bytes > topic_count * (TOPIC_BYTES_MAX + 1):
+            raise ProtocolError("a topic table larger than its topics can be")
         self.data = data
         self.stop = self.first + count
         if self.stop >= 1 << 63 or self.epoch >= 1 << 63:
@@ -174,7 +189,7 @@ class Frame:
         if start + table > len(self.data):
             raise ProtocolError("topic table does not fit the frame")
         self.topics = topic_tables.read(self.data[start : start + table], 1)
-        self._topic_ids = self._keys = self._header_column = self._headers = None
+        self._topic_ids = self._keys = self._headers = None
         self._encodings = self._key_bits = self._header_bits = b""
         self._times_at = 0
         return start + table + (-table & 7)
@@ -210,14 +225,12 @@ class Frame:
                 raise ProtocolError("encodings out of range")
             at += count + (-count & 7)
         self._key_bits = self._header_bits = b""
-        self._keys = None
-        self._header_column = None
-        self._headers = None
+        self._keys = self._headers = None
         if flags & KEYS:
             self._key_bits, self._keys, at = self._sparse(at, keys)
         if flags & HEADERS:
-            self._header_bits, self._header_column, at = self._sparse(at, headers)
-            self._headers = self._read_headers(self._header_column)
+            self._header_bits, self._headers, at = self._sparse(at, headers)
+            self._headers.check_headers(self._header_bits)
         if at > size:
             raise ProtocolError("sections do not fit the frame")
         return at
@@ -233,16 +246,6 @@ class Frame:
         if at > len(data):
             raise ProtocolError("a nullable column does not fit the frame")
         return bits, VarColumn(data, offsets_at, blob_at, blob_at + blob_bytes, count), at
-
-    def _read_headers(self, column: VarColumn) -> list[Mapping[str, Any]]:
-        bits = self._header_bits
-        try:
-            return [
-                _decode_headers(item) if bits[i >> 3] >> (i & 7) & 1 else _NO_HEADERS
-                for i, item in enumerate(column.split(0, self.count))
-            ]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"headers: {error}") from None
 
     # One value, for the properties of an event.
 
@@ -262,8 +265,10 @@ class Frame:
         return self._keys.at(index).decode(errors="replace")
 
     def headers_at(self, index: int) -> Mapping[str, Any]:
-        """The headers of one event."""
-        return _NO_HEADERS if self._headers is None else self._headers[index]
+        """The headers of one event; empty if it has none, or such as do not decode."""
+        if self._headers is None or not self._header_bits[index >> 3] >> (index & 7) & 1:
+            return _NO_HEADERS
+        return _headers_of(self._headers.at(index))
 
     def time_at(self, index: int) -> int:
         """The time of one event, ns."""
@@ -308,10 +313,20 @@ class Frame:
         """The bitmap and column of keys, where any event has one."""
         return None if self._keys is None else (self._key_bits, self._keys)
 
+    def headers_between(self, lo: int, hi: int) -> list[Mapping[str, Any]]:
+        """The headers of events `lo` to `hi`, as `headers_at` gives them."""
+        if self._headers is None:
+            return [_NO_HEADERS] * (hi - lo)
+        bits = self._header_bits
+        return [
+            _headers_of(item) if bits[i >> 3] >> (i & 7) & 1 else _NO_HEADERS
+            for i, item in enumerate(self._headers.split(lo, hi), lo)
+        ]
+
     @property
     def header_column(self) -> tuple[bytes, VarColumn] | None:
         """The bitmap and column of headers (msgpack maps), where any event has some."""
-        return None if self._header_column is None else (self._header_bits, self._header_column)
+        return None if self._headers is None else (self._header_bits, self._headers)
 
     def __repr__(self) -> str:
         where = f"{self.stream:016x}@{self.epoch}:{self.first}-{self.stop}"

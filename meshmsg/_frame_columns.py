@@ -7,7 +7,8 @@ from struct import Struct
 
 from meshmsg._compiled import COMPILED
 from meshmsg._errors import MeshError, ProtocolError
-from meshmsg._frame_layout import read_column, uniform
+from meshmsg._frame_layout import HEADERS_BYTES_MAX, read_column, uniform
+from meshmsg._msgpack import is_map
 from meshmsg._topics import check_topic
 
 if COMPILED:
@@ -48,12 +49,17 @@ splitter = UniformSplitter()
 class TopicTables:
     """Decoded topic tables by their bytes: a stream repeats the same few over and over."""
 
-    ENTRIES_MAX = 4096
+    #: What the tables weigh that are remembered, about, and the largest of them.
+    KNOWN_BYTES_MAX = 8 * 1024 * 1024
     TABLE_BYTES_MAX = 4096
     TOPICS_MAX = 200_000
+    #: A table and a topic in memory, beside their bytes.
+    ENTRY_COST = 256
+    TOPIC_COST = 64
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[str, ...]] = {}
+        self._known_bytes = 0
         self._checked: dict[str, str] = {}
 
     def read(self, table: bytes, count: int) -> tuple[str, ...]:
@@ -67,12 +73,18 @@ class TopicTables:
             except (UnicodeDecodeError, MeshError) as error:
                 raise ProtocolError(f"topic table: {error}") from None
             if len(table) <= self.TABLE_BYTES_MAX:
-                if len(self._known) >= self.ENTRIES_MAX:
-                    self._known.clear()
-                self._known[table] = topics
+                self._remember(table, topics)
         if len(topics) != count:
             raise ProtocolError(f"topic table has {len(topics)} topics, the header says {count}")
         return topics
+
+    def _remember(self, table: bytes, topics: tuple[str, ...]) -> None:
+        weight = self.ENTRY_COST + 2 * len(table) + self.TOPIC_COST * len(topics)
+        if self._known_bytes + weight > self.KNOWN_BYTES_MAX:
+            self._known.clear()
+            self._known_bytes = 0
+        self._known[table] = topics
+        self._known_bytes += weight
 
     def _check(self, topics: list[str]) -> tuple[str, ...]:
         """The same, checked: tables differ from frame to frame, their topics seldom are new."""
@@ -158,6 +170,8 @@ class VarColumn:
 
     def at(self, index: int) -> bytes:
         """One item."""
+        if COMPILED:
+            return self.split(index, index + 1)[0]
         return self._data[self._place(index) : self._place(index + 1)]
 
     def slice_blob(self, lo: int, hi: int) -> bytes:
@@ -175,3 +189,27 @@ class VarColumn:
             return [b""] * (hi - lo)
         offsets = self._read_offsets()[lo : hi + 1]
         return [data[base + a : base + b] for a, b in pairwise(offsets)]
+
+    def is_value_each(self, lo: int, hi: int) -> bool:
+        """Prove that each of the items `lo` to `hi` is one msgpack value: it takes compiled code.
+
+        `False` where it is not proved: then each is to be decoded for itself.
+        """
+        if not COMPILED:
+            return False
+        offsets_at = self._offsets_at + 4 * lo
+        return _speed.is_value_each(self._data, offsets_at, self._data, self._blob_at, hi - lo)
+
+    def check_headers(self, bits: bytes) -> None:
+        """Raise `ProtocolError` unless items with a bit are msgpack maps, and not too large."""
+        if COMPILED:
+            places = (self._offsets_at, self._blob_at, self._blob_stop, self.count)
+            _speed.check_headers(self._data, *places, bits)
+            return
+        for index, item in enumerate(self.split(0, self.count)):
+            if not bits[index >> 3] >> (index & 7) & 1:
+                continue
+            if len(item) > HEADERS_BYTES_MAX:
+                raise ProtocolError(f"headers of {len(item)} bytes")
+            if not is_map(item):
+                raise ProtocolError("headers that are no msgpack map")

@@ -25,6 +25,8 @@ FRAME_BYTES_MAX = 32 * 1024 * 1024
 #: Nor does it hold more events than this.
 FRAME_EVENTS_MAX = 65_535
 FRAME_TOPICS_MAX = 65_535
+#: Nor has an event larger headers: decoded, they take 70 times as much.
+HEADERS_BYTES_MAX = 64 * 1024
 
 TOPIC_INDEX = 1
 TIMES = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._codecs import encode_payload
 from meshmsg._compiled import COMPILED
 from meshmsg._errors import ConfigError, EventTooLarge
-from meshmsg._frame import encode_headers
+from meshmsg._frame import HEADERS_BYTES_MAX, encode_headers
 
 if COMPILED:
     from meshmsg import _speed
@@ -97,9 +97,13 @@ def check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | N
     if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
         raise ConfigError("headers", "must be a mapping with str keys")
     try:
-        return encode_headers(headers)
-    except (TypeError, ValueError, OverflowError) as error:
+        packed = encode_headers(headers)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError("headers", f"cannot be encoded: {error}") from None
+    if len(packed) > HEADERS_BYTES_MAX:
+        problem = f"{len(packed):,} bytes are more than the {HEADERS_BYTES_MAX:,} of an event"
+        raise ConfigError("headers", f"{problem}: put what is large into the payload")
+    return packed
 
 
 def encode(outlet: Outlet, data: Any) -> tuple[bytes, bool]:

@@ -99,7 +99,8 @@ class Undertaker:
         options: dict[str, Any] = {"key": key, "timeout": PUBLISH_TIMEOUT_S}
         try:
             self._peer.publish(topic, data, headers={**headers, **history}, **options)
-        except EventTooLarge:  # with its history, or for this stream: it stays in the other's log
+        except (EventTooLarge, ConfigError):
+            # With its history, or for this stream: it stays in the other's log.
             history["dead.data"] = "too large"
             self._peer.publish(topic, None, headers=history, **options)
 

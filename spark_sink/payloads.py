@@ -4,7 +4,8 @@ A payload that is not what was declared never stops a query: its row has the rea
 the bytes in `_raw`, and nulls where its values would be.
 
 Payloads of many frames stand one behind the other, and behind an array header they are one msgpack
-array: all of them are decoded in one call.  Only when that fails are they tried one by one.
+array: where each is proved to be one value, all of them are decoded in one call.  Else they are
+decoded one by one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meshmsg._compiled import COMPILED
 from meshmsg.spark_sink.columns import Gathered
 from meshmsg.spark_sink.typed import RowType
 from meshmsg.spark_sink.variant import VariantEncoder
+
+if COMPILED:
+    from meshmsg import _speed
 
 ERROR_COLUMNS = {"_error": "STRING", "_raw": "BINARY"}
 REASON_CHARS_MAX = 300
@@ -70,15 +75,11 @@ class DecodedPayloads:
         return self._each(found, codec)
 
     def _block(self, found: Gathered, codec: str) -> list[Any]:
-        if codec == "json":
-            text = b"[" + b",".join(found.payloads.to_pylist()) + b"]"
-            values = self._make.decoders["json list"](text)
-        else:
+        payloads = found.payloads
+        if codec == "msgpack" and is_value_each(payloads):
             head = b"\xdd" + found.events.to_bytes(4, "big")
-            values = self._make.decoders["msgpack list"](head + blob_of(found.payloads))
-        if len(values) != found.events:
-            raise ValueError("payloads that are not one value each")
-        return values  # type: ignore[no-any-return]
+            return self._make.decode_list(head + blob_of(payloads))
+        return list(map(self._make.decoders[codec], payloads.to_pylist()))
 
     def _each(self, found: Gathered, codec: str) -> tuple[list[Any], Reasons]:
         values: list[Any] = []
@@ -127,10 +128,9 @@ class ValueColumns:
     def __init__(self, type: Any = Any) -> None:
         self.decoders = {
             "msgpack": msgspec.msgpack.Decoder(type).decode,
-            "msgpack list": msgspec.msgpack.Decoder(list[type]).decode,
             "json": msgspec.json.Decoder(type).decode,
-            "json list": msgspec.json.Decoder(list[type]).decode,
         }
+        self.decode_list: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[type]).decode
 
     def arrays(self, values: list[Any]) -> list[pa.Array]:
         """The columns; raises where a value does not fit."""
@@ -193,14 +193,21 @@ def variant_array(
     return pa.StructArray.from_arrays(columns, fields=list(type), mask=mask)
 
 
+def is_value_each(payloads: pa.Array) -> bool:
+    """Prove that each of them is one msgpack value, as `VarColumn.is_value_each` does."""
+    _, offsets, data = payloads.buffers()
+    if not COMPILED or data is None:
+        return False
+    return _speed.is_value_each(offsets, 4 * payloads.offset, data, 0, len(payloads))
+
+
 def blob_of(payloads: pa.Array) -> memoryview:
     """The joined bytes of a column of byte strings, where they lie."""
-    _, _, data = payloads.buffers()
+    _, offsets, data = payloads.buffers()
     if data is None:
         return memoryview(b"")
-    offsets = memoryview(payloads.buffers()[1])
     first, stop = (
-        int.from_bytes(offsets[4 * place : 4 * place + 4], "little")
+        int.from_bytes(memoryview(offsets)[4 * place : 4 * place + 4], "little")
         for place in (payloads.offset, payloads.offset + len(payloads))
     )
     return memoryview(data)[first:stop]

@@ -6,7 +6,7 @@ import re
 from typing import Any
 from unittest import mock
 
-from meshmsg import _batch, _frame
+from meshmsg import _batch, _frame, _frame_columns
 from meshmsg._batch import Batch
 from meshmsg._codecs import MsgpackCodec
 from meshmsg._errors import ProtocolError
@@ -19,6 +19,7 @@ def read(data: bytes, *, compiled: bool) -> Any:
     """All that a frame says, or why it was refused."""
     with (
         mock.patch.object(_frame, "COMPILED", compiled),
+        mock.patch.object(_frame_columns, "COMPILED", compiled),
         mock.patch.object(_batch, "COMPILED", compiled),
     ):
         try:
@@ -33,9 +34,10 @@ def read(data: bytes, *, compiled: bool) -> Any:
             "more": (frame.time, frame.flags, frame.topics, frame.topic_ids, frame.encodings),
             "columns": [(c.offset_bytes, c.blob, c.split(0, c.count)) for c in columns],
             "at": [frame.payload_at(i) for i in {0, frame.count - 1}],
+            "headers": [written(frame.headers_at(i)) for i in range(frame.count)],
             "slices": frame.payloads.slice_blob(frame.count // 3, frame.count),
-            "batch": (batch.payloads, batch.topics, batch.keys, batch.headers, batch.times_ns),
-            "data": written(batch.data),
+            "batch": (batch.payloads, batch.topics, batch.keys, batch.times_ns),
+            "data": written((batch.data, batch.headers)),
             "events": [written((e._data, e._index)) for e in [*batch.events(), *cut.events()]],
         }
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmsg._batch import Batch
-from meshmsg._codecs import JsonCodec, MsgpackCodec, UnknownCodec
+from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec, UnknownCodec, decode_payloads
 from meshmsg._errors import ConfigError
 from meshmsg._event import Position, Undecodable
 from meshmsg._frame import Frame, encode_frame, encode_headers
@@ -111,6 +111,33 @@ def test_truncated_payload_stays_alone() -> None:
     data = Batch(frame, STREAM, CODEC).data
     assert (data[0], data[2]) == ([1, 2], "x")
     assert isinstance(data[1], Undecodable)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [b"\x92\x01", b"\x02\x05"],
+        [b"\x01\x02", b""],
+        [b"", b"\x01\x02"],
+        [b"\xa2a", b"bc", b"\x01\x02"],
+        [b"\x81\xa1a", b"\x01", b"\x01\x02"],
+        [b"\xc1", b"\x01"],
+        [b"\xdd\x00\x00\x00\x02\x01", b"\x02\x05"],
+    ],
+)
+@pytest.mark.parametrize("codec", [CODEC, MsgpackCodec(int | list[int] | str), JsonCodec()])
+def test_a_payload_ends_where_it_ends(payloads: list[bytes], codec: Codec) -> None:
+    """Joined, they would be as many values: but they are not one value each."""
+    wanted = decode_payloads(codec, payloads)
+    assert any(isinstance(value, Undecodable) for value in wanted)
+    frame = Frame(encode_frame(7, 1, 0, "a", payloads, 0, raw=False))
+    count = len(payloads)
+    whole = Batch(frame, STREAM, codec)
+    assert whole.data == [event._data for event in whole.events()] == wanted
+    assert Batch(frame, STREAM, codec, keep=list(range(count))).data == wanted
+    assert Batch(frame, STREAM, codec, 1, count).data == wanted[1:]
+    mixed = Frame(encode_frame(7, 1, 0, "a", [b"x", *payloads], 0, raw=b"\1" + bytes(count)))
+    assert Batch(mixed, STREAM, codec, 1, count + 1).data == wanted
 
 
 def test_every_payload_of_an_unknown_codec_says_what_to_do() -> None:

@@ -379,6 +379,7 @@ def test_limits_in_the_page_are_those_of_the_code() -> None:
         ("frame", frames.FRAME_BYTES_MAX),
         ("events in a frame", frames.FRAME_EVENTS_MAX),
         ("topics in a frame", layout.FRAME_TOPICS_MAX),
+        ("headers of an event", frames.HEADERS_BYTES_MAX),
         ("control message without its frame", control.CONTROL_BYTES_MAX),
     )
     for name, value in limits:

@@ -23,6 +23,7 @@ from meshmsg._frame import (
     FRAME_EVENTS_MAX,
     HEADER,
     HEADERS,
+    HEADERS_BYTES_MAX,
     KEYS,
     RAW,
     TIMES,
@@ -566,22 +567,90 @@ def test_headers_that_claim_4_gib_are_refused_before_anything_is_allocated() -> 
             tracemalloc.stop()
 
 
+def framed(packed: bytes) -> bytes:
+    """A frame of one event with these headers."""
+    return encode_frame(STREAM, EPOCH, 0, "a", [b""], 0, headers={0: packed})
+
+
 @pytest.mark.parametrize(
     ("packed", "why"),
     [
-        (b"", "headers"),
-        (b"\xc0", "headers"),
-        (b"\x81\x01\x01", "headers"),
-        (b"\x80\x80", "headers"),
-        (b"\x81\xa1\xff\x01", "headers"),
-        (b"\x81\xa1a\x81\x80\x01", "headers"),
-        (b"\x81\xa1a" + b"\x91" * 100_000, "headers"),
+        (b"", "no msgpack map"),
+        (b"\xc0", "no msgpack map"),
+        (b"\x90", "no msgpack map"),
+        (b"\x80\x80", "no msgpack map"),
+        (b"\x81\xa1a", "no msgpack map"),
+        (b"\x81\xa1a" + b"\x91" * 60_000, "no msgpack map"),
+        (b"\x81\xa1a" + b"\x91" * 100_000, "headers of 100003 bytes"),
     ],
 )
-def test_headers_that_are_no_map_of_text_are_refused(packed: bytes, why: str) -> None:
-    data = encode_frame(STREAM, EPOCH, 0, "a", [b""], 0, headers={0: packed})
+def test_headers_that_are_no_map_are_refused(packed: bytes, why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        Frame(data)
+        Frame(framed(packed))
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"\x81\x01\x01",
+        b"\x81\xa1\xff\x01",
+        b"\x81\xa1a\xa1\xff",
+        b"\x81\xa1a\x81\x80\x01",
+        b"\x81\xa1a\xd7\xff" + b"\xff" * 8,
+        b"\x81\xa1a" + b"\x91" * 60_000 + b"\x00",
+    ],
+)
+def test_headers_that_do_not_decode_are_empty_and_raise_nothing(packed: bytes) -> None:
+    good = encode_headers({"b": 1})
+    data = encode_frame(STREAM, EPOCH, 0, "a", [b""] * 2, 0, headers={0: packed, 1: good})
+    frame = Frame(data)
+    assert (frame.headers_at(0), frame.headers_at(1)) == ({}, {"b": 1})
+    assert frame.headers_between(0, 2) == [{}, {"b": 1}]
+    assert frame.headers_between(1, 2) == [{"b": 1}]
+
+
+def test_headers_of_64_kib_are_taken_and_larger_ones_refused() -> None:
+    packed = encode_headers({"a": bytes(HEADERS_BYTES_MAX - 6)})
+    assert len(packed) == HEADERS_BYTES_MAX
+    assert len(Frame(framed(packed)).headers_at(0)["a"]) == HEADERS_BYTES_MAX - 6
+    with pytest.raises(ProtocolError, match="headers of 65537 bytes"):
+        Frame(framed(encode_headers({"a": bytes(HEADERS_BYTES_MAX - 5)})))
+
+
+def test_headers_take_no_memory_until_they_are_asked_for() -> None:
+    packed = b"\x81\xa1a\xdd" + (60_000).to_bytes(4, "big") + b"\x80" * 60_000
+    data = encode_frame(
+        STREAM, EPOCH, 0, "a", [b""] * 100, 0, headers=dict.fromkeys(range(100), packed)
+    )
+    tracemalloc.start()
+    try:
+        frame = Frame(data)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(data)
+        assert frame.headers_at(7) == {"a": [{}] * 60_000}
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_topic_table_is_no_larger_than_its_topics_and_has_no_more_than_there_are_events() -> None:
+    two = b"a\nb" + bytes(5) + struct.pack("<H", 1) + bytes(6) + struct.pack("<II", 0, 0)
+    with pytest.raises(ProtocolError, match="larger than its topics can be"):
+        Frame(forged(two, topics=2, table=3, flags=TOPIC_INDEX | RAW))
+    long = b"a" * 264
+    with pytest.raises(ProtocolError, match="larger than its topics can be"):
+        Frame(forged(long + struct.pack("<II", 0, 0), table=len(long)))
+    longest = b"a" * 255 + bytes(1) + struct.pack("<II", 0, 0)
+    assert Frame(forged(longest, table=255)).topics == ("a" * 255,)
+
+
+def test_topic_tables_that_are_remembered_are_bounded_by_what_they_weigh() -> None:
+    tables = _frame_columns.TopicTables()
+    for number in range(3000):
+        table = "\n".join(f"{number}.{n}" for n in range(400)).encode()
+        assert len(table) <= tables.TABLE_BYTES_MAX
+        assert len(tables.read(table, 400)) == 400
+    weight = sum(2 * len(table) + 64 * len(known) for table, known in tables._known.items())
+    assert 0 < weight <= tables._known_bytes <= tables.KNOWN_BYTES_MAX
 
 
 @pytest.mark.parametrize("table", [b"a.*", b"", b"a b", b"\xff", b".", b"a" * 256])
@@ -592,9 +661,9 @@ def test_malformed_topics_are_refused(table: bytes) -> None:
 
 
 def test_topic_index_out_of_range_is_refused() -> None:
-    body = b"a\nb" + bytes(5) + struct.pack("<H", 2) + bytes(6) + struct.pack("<II", 0, 0)
+    body = b"a\nb" + bytes(5) + struct.pack("<HH", 0, 2) + bytes(4) + struct.pack("<III", 0, 0, 0)
     with pytest.raises(ProtocolError, match="topic index"):
-        Frame(forged(body, topics=2, table=3, flags=TOPIC_INDEX | RAW))
+        Frame(forged(body + bytes(4), count=2, topics=2, table=3, flags=TOPIC_INDEX | RAW))
 
 
 @pytest.mark.parametrize("offsets", [(1, 1), (0, 0), (0, 2), (0, 0xFFFFFFFF), (0xFFFFFFFF, 1)])

@@ -11,12 +11,10 @@
 /* --- the slots of Frame and VarColumn, written by their place --- */
 
 enum { F_DATA, F_STREAM, F_EPOCH, F_FIRST, F_STOP, F_COUNT, F_TIME, F_FLAGS, F_TOPICS, F_PAYLOADS,
-       F_TOPIC_IDS, F_KEYS, F_HEADER_COLUMN, F_HEADERS, F_ENCODINGS, F_KEY_BITS, F_HEADER_BITS,
-       F_TIMES_AT, F_SLOTS };
+       F_TOPIC_IDS, F_KEYS, F_HEADERS, F_ENCODINGS, F_KEY_BITS, F_HEADER_BITS, F_TIMES_AT, F_SLOTS };
 static const char *const frame_names[] = {
     "data", "stream", "epoch", "first", "stop", "count", "time", "flags", "topics", "payloads",
-    "_topic_ids", "_keys", "_header_column", "_headers", "_encodings", "_key_bits", "_header_bits",
-    "_times_at"};
+    "_topic_ids", "_keys", "_headers", "_encodings", "_key_bits", "_header_bits", "_times_at"};
 enum { C_DATA, C_OFFSETS_AT, C_BLOB_AT, C_BLOB_STOP, C_COUNT, C_LENGTH, C_OFFSETS, C_SLOTS };
 static const char *const column_names[] = {"_data", "_offsets_at", "_blob_at", "_blob_stop", "count",
                                            "_length", "_offsets"};
@@ -236,6 +234,44 @@ mm_split(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     return items;
 }
 
+/* check_headers(data, offsets_at, blob_at, blob_stop, count, bits): raises ProtocolError unless the
+ * headers of each event that has some are one map, and not too large. */
+PyObject *
+mm_check_headers(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Places p;
+    if (nargs != 6 || !PyBytes_Check(args[5])) {
+        PyErr_SetString(PyExc_TypeError, "check_headers() takes a column and the bits of it");
+        return NULL;
+    }
+    if (read_places(args, &p) < 0) {
+        return NULL;
+    }
+    if (PyBytes_GET_SIZE(args[5]) * 8 < p.count) {
+        PyErr_SetString(PyExc_ValueError, "too few bits");
+        return NULL;
+    }
+    const char *start = PyBytes_AS_STRING(args[0]), *bits = PyBytes_AS_STRING(args[5]);
+    for (Py_ssize_t i = 0; i < p.count; i++) {
+        uint32_t from = offset_at(start + p.offsets_at, i), to = offset_at(start + p.offsets_at, i + 1);
+        if (!(bits[i >> 3] >> (i & 7) & 1)) {
+            continue;
+        }
+        if (from > to || (Py_ssize_t)to > p.blob_stop - p.blob_at) {
+            return bad_offsets();
+        }
+        if (to - from > HEADERS_BYTES_MAX) {
+            PyErr_Format(protocol_error, "headers of %u bytes", to - from);
+            return NULL;
+        }
+        if (!mm_is_map(start + p.blob_at + from, to - from)) {
+            PyErr_SetString(protocol_error, "headers that are no msgpack map");
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 make_column(PyObject *data, const Places *p)
 {
@@ -315,6 +351,9 @@ check_header(const char *at, size_t size, Header *h)
         || h->flags & ~(unsigned)KNOWN_FLAGS) {
         return refuse("header fields out of range");
     }
+    if (h->topics > h->count || h->table > h->topics * (TOPIC_BYTES_MAX + 1u)) {
+        return refuse("a topic table larger than its topics can be");
+    }
     if (h->first > (uint64_t)INT64_MAX - h->count || h->epoch > (uint64_t)INT64_MAX) {
         return refuse("sequence number or epoch out of range");
     }
@@ -337,12 +376,10 @@ fill_header(PyObject *frame, PyObject *data, const Header *h)
 static int
 fill_nothing(PyObject *frame)
 {
-    static const int none[] = {F_TOPIC_IDS, F_KEYS, F_HEADER_COLUMN, F_HEADERS};
+    static const int none[] = {F_TOPIC_IDS, F_KEYS, F_HEADERS};
     static const int blank[] = {F_ENCODINGS, F_KEY_BITS, F_HEADER_BITS};
-    for (int i = 0; i < 4; i++) {
-        SET_FRAME(none[i], Py_NewRef(Py_None));
-    }
     for (int i = 0; i < 3; i++) {
+        SET_FRAME(none[i], Py_NewRef(Py_None));
         SET_FRAME(blank[i], Py_NewRef(empty));
     }
     return 0;
@@ -377,7 +414,7 @@ fill_plain(PyObject *frame, PyObject *data, const Header *h)
 {
     const char *start = PyBytes_AS_STRING(data);
     size_t size = (size_t)PyBytes_GET_SIZE(data), at = HEADER_BYTES;
-    if (at + h->table > size) {
+    if (h->table > size - at) {
         return refuse("topic table does not fit the frame");
     }
     if (SET_FRAME(F_TOPICS, topics_of(start + at, h->table)) < 0 || fill_nothing(frame) < 0) {

@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 6
+#define INTERFACE 7
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -22,6 +22,8 @@ static PyMethodDef functions[] = {
     FUNCTION("raw_events", mm_raw_events, METH_FASTCALL),
     FUNCTION("take_next", mm_take_next, METH_FASTCALL),
     FUNCTION("make_events", mm_make_events, METH_FASTCALL),
+    FUNCTION("check_headers", mm_check_headers, METH_FASTCALL),
+    FUNCTION("is_value_each", mm_is_value_each, METH_VARARGS),
     FUNCTION("data_of", mm_data_of, METH_VARARGS),
     FUNCTION("seal_packets", mm_seal_packets, METH_FASTCALL),
     FUNCTION("open_packets", mm_open_packets, METH_FASTCALL),

@@ -27,6 +27,8 @@
 #define CHECK_AT 12
 #define FRAME_BYTES_MAX (32 * 1024 * 1024)
 #define FRAME_EVENTS_MAX 65535
+#define TOPIC_BYTES_MAX 255
+#define HEADERS_BYTES_MAX 65536
 enum { TOPIC_INDEX = 1, TIMES = 2, ENCODINGS = 4, RAW = 8, KEYS = 16, HEADERS = 32 };
 #define KNOWN_FLAGS (TOPIC_INDEX | TIMES | ENCODINGS | RAW | KEYS | HEADERS)
 
@@ -94,12 +96,17 @@ PyObject *mm_set_up_batches(PyObject *module, PyObject *type);
 PyObject *mm_whole_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_raw_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_make_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *mm_check_headers(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 int mm_find_slots(PyObject *type, const char *const *names, int count, Py_ssize_t *places);
 PyObject *mm_protocol_error(void);
 PyObject *mm_frame_topics(PyObject *frame);
 PyObject *mm_frame_stop(PyObject *frame);
 PyObject *mm_frame_count(PyObject *frame);
+
+/* msgpack.c */
+int mm_is_map(const char *at, size_t size);
+PyObject *mm_is_value_each(PyObject *module, PyObject *args);
 
 /* event.c */
 extern PyTypeObject Iteration_Type;

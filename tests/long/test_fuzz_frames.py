@@ -19,10 +19,13 @@ import pytest
 from crc32c import crc32c
 
 from meshmsg._batch import Batch
-from meshmsg._codecs import MsgpackCodec
+from meshmsg._codecs import MsgpackCodec, decode_payloads
+from meshmsg._compiled import COMPILED
 from meshmsg._control import decode_message, encode_message
 from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame, Heartbeat, encode_frame, encode_headers
+from meshmsg._msgpack import is_value
+from tests.both_ways import written
 from tests.samples import KINDS, sample_of
 
 SEED = 20_260_101
@@ -62,7 +65,9 @@ def some_frame(rng: random.Random) -> bytes:
         rng.getrandbits(62),
         rng.getrandbits(62),
         [rng.choice(names) for _ in range(count)],
-        [rng.randbytes(length) for length in lengths],
+        [rng.randbytes(length) for length in lengths]
+        if rng.random() < 0.5
+        else some_values(rng, count),
         [rng.getrandbits(40) for _ in range(count)] if rng.random() < 0.5 else 5,
         raw=raw,
         keys={i: f"k{i}" for i in noted} if rng.random() < 0.5 else None,
@@ -72,6 +77,31 @@ def some_frame(rng: random.Random) -> bytes:
 
 def some_headers(rng: random.Random) -> bytes:
     return encode_headers({"a": rng.choice((1, None, "x", [1, {"b": 2.5}], b"raw"))})
+
+
+VALUES: tuple[Any, ...] = (
+    1,
+    -9,
+    1 << 40,
+    2.5,
+    None,
+    "x",
+    "y" * 40,
+    b"z",
+    [1, [2]],
+    {"a": {"b": []}},
+)
+
+
+def some_values(rng: random.Random, count: int) -> list[bytes]:
+    """Payloads of msgpack, some of them cut in two where they should not be."""
+    payloads = [CODEC.encode(rng.choice(VALUES)) for _ in range(count)]
+    for index in range(count - 1):
+        if rng.random() < rng.choice((0, 0.3)):
+            both = payloads[index] + payloads[index + 1]
+            at = rng.randrange(len(both) + 1)
+            payloads[index : index + 2] = [both[:at], both[at:]]
+    return payloads
 
 
 def some_heartbeat(rng: random.Random) -> bytes:
@@ -140,10 +170,22 @@ def read_frame(data: bytes) -> None:
         frame.topic_at(index), frame.key_at(index), frame.headers_at(index)
         frame.time_at(index), frame.is_raw(index), frame.payload_at(index)
     assert len(batch.payloads) == len(batch.data) == len(batch.topics) == frame.count
+    check_values(batch)
     assert len(batch.keys) == len(batch.headers) == len(batch.times_ns) == frame.count
     frame.first_at(5)
     if frame.count < 20:
         assert batch.to_arrow().num_rows == frame.count
+
+
+def check_values(batch: Batch) -> None:
+    """Each value is that of its own payload, and what proves it is right about each."""
+    frame, payloads = batch.frame, batch.payloads
+    for index, (payload, value) in enumerate(zip(payloads, batch.data, strict=True)):
+        alone = payload if frame.is_raw(index) else decode_payloads(CODEC, [payload])[0]
+        assert written(value) == written(alone)
+    column = frame.payloads
+    proved = all(map(is_value, payloads))
+    assert column.is_value_each(0, frame.count) == (proved and COMPILED)
 
 
 DECODERS: list[tuple[str, Callable[[random.Random], bytes], Callable[[bytes], Any]]] = [

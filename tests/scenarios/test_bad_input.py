@@ -3,28 +3,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import struct
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
 
 import pytest
 import zmq
 
 import meshmsg
 from meshmsg import (
+    AsyncPeer,
     BindError,
     ConfigError,
+    Event,
     EventTooLarge,
     NoStream,
     PayloadError,
     Peer,
     Stream,
+    Subscription,
     TopicError,
 )
 from meshmsg import _control as control
-from meshmsg._frame import Heartbeat, encode_frame
+from meshmsg._frame import Heartbeat, encode_frame, encode_headers
 from tests.remote import wait_until
 
 NOISE = 2000
@@ -220,6 +228,135 @@ def test_undecodable_payload_raises_where_it_is_read_and_nowhere_else() -> None:
             bad.data  # noqa: B018
 
 
+class Verbatim:
+    """A codec that calls itself msgpack and sends what it is given."""
+
+    name = "msgpack"
+
+    def encode(self, data: str) -> bytes:
+        return bytes.fromhex(data)
+
+    def decode(self, payload: bytes) -> str:
+        return payload.hex()
+
+
+def test_an_event_is_the_same_to_whoever_takes_it_however() -> None:
+    """Two payloads that are two values only if they are joined are no values to anybody."""
+
+    async def awaited(address: str, ready: threading.Barrier) -> list[str]:
+        async with (
+            AsyncPeer("awaiting", connect=address) as peer,
+            peer.subscribe("**") as events,
+        ):
+            await asyncio.to_thread(ready.wait, 10)
+            return [_written(await events.get(timeout=10)) for _ in range(4)]
+
+    ready = threading.Barrier(2)
+    with (
+        Peer("pub", streams=[Stream("**", codec=Verbatim())]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("**") as every,
+        sub.subscribe("a.**") as some,
+        sub.subscribe("**", type=int | list[int]) as typed,
+        sub.subscribe("**") as columns,
+        ThreadPoolExecutor() as pool,
+    ):
+        waiting = pool.submit(lambda: asyncio.run(awaited(pub.address, ready)))
+        pub.wait_for_subscribers("a.b", count=5, timeout=10)
+        ready.wait(10)
+        pub.publish_many("a.b", ["9201", "0205", "07"])
+        pub.publish("c", "08")
+        pub.flush(timeout=10)
+        wanted = ["undecodable", "undecodable", "7", "8"]
+        assert [_written(event) for event in every.get_many(4, timeout=10)] == wanted
+        assert [_written(event) for event in some.get_many(3, timeout=10)] == wanted[:3]
+        assert [_written(event) for event in typed.get_many(4, timeout=10)] == wanted
+        batched: list[object] = []
+        for batch in columns.batches():
+            batched += batch.data
+            if len(batched) >= 4:
+                break
+        assert batched[2:] == [7, 8]
+        assert all(type(value).__name__ == "Undecodable" for value in batched[:2])
+        assert waiting.result(10) == wanted
+
+
+@contextmanager
+def forged_stream() -> Iterator[tuple[Callable[[bytes], None], Subscription]]:
+    """Sends a subscription the next event of its stream, with any headers."""
+    wire_id = control.stream_wire_id("default", "pub/a.**")
+    with (
+        zmq_socket(zmq.XPUB) as fake,
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        port = fake.bind_to_random_port("tcp://127.0.0.1")
+        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        wait_until(lambda: events._intake.sources() != [])
+        with events._intake.lock:
+            events._intake._client.connect(f"tcp://127.0.0.1:{port}")
+        assert b"\1" + wire_id.to_bytes(8, "little") in iter(fake.recv, b"")
+        (source,) = events._intake.sources()
+        assert source.receiver is not None
+        place = (wire_id, source.receiver.epoch, source.receiver.next)
+        yield (lambda packed: fake.send(headed(place, packed))), events
+
+
+def headed(place: tuple[int, int, int], packed: bytes) -> bytes:
+    return encode_frame(*place, "a.b", [b""], 0, headers={0: packed})
+
+
+def _written(event: Event | None) -> str:
+    assert event is not None
+    try:
+        return repr(event.data)
+    except PayloadError:
+        return "undecodable"
+
+
+def test_hostile_headers_cost_a_publisher_its_frame_and_the_subscriber_nothing() -> None:
+    with forged_stream() as (send, events):
+        send(encode_headers({"a": 1}))
+        assert headers_of(events) == {"a": 1}
+    for packed, seen in [(b"\x81\xa1a\xa1\xff", {}), (b"\x81\x01\x02", {})]:
+        with forged_stream() as (send, events):
+            send(packed)
+            assert headers_of(events) == seen
+    for packed in (b"\xc1", b"\x81\xa1a", encode_headers({"a": bytes(1 << 20)})):
+        with forged_stream() as (send, events):
+            send(packed)
+            wait_until(partial(is_counted, events))
+
+
+def headers_of(events: Subscription) -> Mapping[str, Any]:
+    event = events.get(timeout=10)
+    assert event is not None
+    return event.headers
+
+
+def is_counted(events: Subscription) -> bool:
+    assert events.get(timeout=0.01) is None
+    return events.stats()["counters"].get("bad_messages", 0) > 0  # type: ignore[no-any-return]
+
+
+def test_frames_of_many_topics_are_not_remembered() -> None:
+    with (
+        Peer("pub") as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("**") as events,
+    ):
+        pub.wait_for_subscribers("a", count=1, timeout=10)
+        for number in range(30):
+            for n in range(1000):
+                pub.publish(f"a{number}.b{n}", b"")
+            pub.flush(timeout=10)
+            assert len(events.get_many(1000, timeout=10)) == 1000
+        (source,) = events._intake.sources()
+        assert all(len(topics) <= 64 for topics in source.keeps)
+        assert sum(map(len, source.keeps)) <= source.keeps.TOPICS_MAX
+
+
 class TestMistakesOfTheUser:
     """Each names what was wrong and what would be right."""
 
@@ -269,6 +406,15 @@ class TestMistakesOfTheUser:
                 pub.publish("a.b", 1, key=7)  # type: ignore[arg-type]
             with pytest.raises(ConfigError, match="headers"):
                 pub.publish("a.b", 1, headers={1: 2})  # type: ignore[dict-item]
+            deep: list[object] = []
+            for _ in range(100_000):
+                deep = [deep]
+            with pytest.raises(ConfigError, match="headers: cannot be encoded"):
+                pub.publish("a.b", 1, headers={"deep": deep})
+            large = {"a": "x" * 65_536}
+            for publish in (pub.publish, lambda *a, **b: pub.publish_many(a[0], [a[1]], **b)):
+                with pytest.raises(ConfigError, match=r"headers: 65,544 bytes .* 65,536 of an"):
+                    publish("a.b", 1, headers=large)
             with pytest.raises(ConfigError, match="1 keys for 2 events"):
                 pub.publish_many("a.b", [1, 2], keys=["k"])
 

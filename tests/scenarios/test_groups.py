@@ -617,6 +617,25 @@ def test_group_on_everything_does_not_eat_its_own_dead_letters() -> None:
             events.ack(other)
 
 
+def test_dead_letter_whose_headers_would_be_too_large_has_its_history() -> None:
+    with (
+        Peer("boss") as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("jobs.**", group="workers", max_attempts=1) as events,
+        worker.subscribe("dead.workers", start="earliest") as letters,
+    ):
+        boss.publish("jobs.y", 0)  # declares the stream
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.publish("jobs.x", 1, headers={"large": "x" * 65_500})
+        event = next(e for e in iter(lambda: events.get(10), None) if e.data == 1)
+        assert len(event.headers["large"]) == 65_500
+        events.nack(event)
+        letter = letters.get(10)
+        assert letter is not None
+        assert (letter.data, letter.headers["dead.attempts"]) == (1, 1)
+        assert "large" not in letter.headers
+
+
 # Overload ----------------------------------------------------------------------------------------
 
 

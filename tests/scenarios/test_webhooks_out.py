@@ -175,6 +175,21 @@ def test_a_dead_endpoint_ends_in_the_dead_letters_and_is_disabled(tmp_path: Path
         assert {one.state for one in hooks.deliveries("bad", state="dead")} == {"dead"}
 
 
+def test_a_dead_letter_whose_headers_would_be_too_large_has_its_history(tmp_path: Path) -> None:
+    with (
+        mesh(tmp_path) as (shop, peer, hooks),
+        Receiver(lambda post: 410) as receiver,
+        Peer("office", connect=peer.address) as office,
+        office.subscribe("dead.webhook.**", start="earliest") as dead,
+    ):
+        hooks.add(receiver.url, "orders.**", name="leaver", allow=LOCAL)
+        shop.publish("orders.eu", {"n": 1}, headers={"large": "x" * 65_500})
+        letter = dead.get(timeout=PATIENCE_S)
+        assert letter is not None
+        assert letter.headers["dead.topic"] == "orders.eu"
+        assert "large" not in letter.headers
+
+
 def test_an_event_that_is_refused_does_not_end_the_endpoint(tmp_path: Path) -> None:
     """Nothing else can succeed meanwhile in strict order: that says nothing about the others."""
     with (

@@ -70,6 +70,25 @@ def test_one_bad_payload_does_not_spoil_the_others() -> None:
         assert row[3] == payload
 
 
+@pytest.mark.parametrize(
+    ("codec", "payloads"),
+    [
+        ("msgpack", [b"\x92\x01", b"\x02\x05"]),
+        ("msgpack", [b"\xa2a", b"bc", b"\x01\x02"]),
+        ("msgpack", [b"\x81\xa2id", b"\x01", b"\x80\x80"]),
+        ("json", [b'"a', b'b"', b"1,2"]),
+        ("json", [b'{"id":1', b'"name":"x"}', b"{},{}"]),
+    ],
+)
+def test_a_payload_ends_where_it_ends(codec: str, payloads: list[bytes]) -> None:
+    """Joined, they would be as many values: but they are not one value each."""
+    for decoder in (typed(PERSON), DecodedPayloads(JsonText())):
+        whole = rows_of(decoder, payloads, codec=codec)
+        alone = [rows_of(decoder, [payload], codec=codec)[0] for payload in payloads]
+        assert whole == alone
+        assert any(row[-2] is not None for row in whole)
+
+
 def test_numbers_out_of_range_are_set_aside() -> None:
     declared = t.StructType().add("b", "byte").add("l", "long").add("d", t.DecimalType(4, 2))
     fits = {"b": 127, "l": 2**63 - 1, "d": "99.99"}
