@@ -7,7 +7,7 @@ from struct import Struct
 
 from meshmsg._compiled import COMPILED
 from meshmsg._errors import MeshError, ProtocolError
-from meshmsg._frame_layout import HEADERS_BYTES_MAX, read_column, uniform
+from meshmsg._frame_layout import HEADERS_READ_BYTES_MAX, read_column, uniform
 from meshmsg._msgpack import is_map
 from meshmsg._topics import check_topic
 
@@ -209,7 +209,7 @@ class VarColumn:
         for index, item in enumerate(self.split(0, self.count)):
             if not bits[index >> 3] >> (index & 7) & 1:
                 continue
-            if len(item) > HEADERS_BYTES_MAX:
+            if len(item) > HEADERS_READ_BYTES_MAX:
                 raise ProtocolError(f"headers of {len(item)} bytes")
             if not is_map(item):
                 raise ProtocolError("headers that are no msgpack map")

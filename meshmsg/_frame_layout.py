@@ -25,8 +25,10 @@ FRAME_BYTES_MAX = 32 * 1024 * 1024
 #: Nor does it hold more events than this.
 FRAME_EVENTS_MAX = 65_535
 FRAME_TOPICS_MAX = 65_535
-#: Nor has an event larger headers: decoded, they take 70 times as much.
+#: An event's headers are published up to this size: decoded, they take 70 times as much.
 HEADERS_BYTES_MAX = 64 * 1024
+#: A frame with larger headers is refused.  Logs of version 0.1 may hold headers of any size.
+HEADERS_READ_BYTES_MAX = 1024 * 1024
 
 TOPIC_INDEX = 1
 TIMES = 2

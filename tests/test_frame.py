@@ -23,7 +23,7 @@ from meshmsg._frame import (
     FRAME_EVENTS_MAX,
     HEADER,
     HEADERS,
-    HEADERS_BYTES_MAX,
+    HEADERS_READ_BYTES_MAX,
     KEYS,
     RAW,
     TIMES,
@@ -581,7 +581,7 @@ def framed(packed: bytes) -> bytes:
         (b"\x80\x80", "no msgpack map"),
         (b"\x81\xa1a", "no msgpack map"),
         (b"\x81\xa1a" + b"\x91" * 60_000, "no msgpack map"),
-        (b"\x81\xa1a" + b"\x91" * 100_000, "headers of 100003 bytes"),
+        (b"\x81\xa1a" + b"\x91" * 2_000_000, "headers of 2000003 bytes"),
     ],
 )
 def test_headers_that_are_no_map_are_refused(packed: bytes, why: str) -> None:
@@ -609,12 +609,12 @@ def test_headers_that_do_not_decode_are_empty_and_raise_nothing(packed: bytes) -
     assert frame.headers_between(1, 2) == [{"b": 1}]
 
 
-def test_headers_of_64_kib_are_taken_and_larger_ones_refused() -> None:
-    packed = encode_headers({"a": bytes(HEADERS_BYTES_MAX - 6)})
-    assert len(packed) == HEADERS_BYTES_MAX
-    assert len(Frame(framed(packed)).headers_at(0)["a"]) == HEADERS_BYTES_MAX - 6
-    with pytest.raises(ProtocolError, match="headers of 65537 bytes"):
-        Frame(framed(encode_headers({"a": bytes(HEADERS_BYTES_MAX - 5)})))
+def test_headers_of_1_mib_are_taken_and_larger_ones_refused() -> None:
+    packed = encode_headers({"a": bytes(HEADERS_READ_BYTES_MAX - 8)})
+    assert len(packed) == HEADERS_READ_BYTES_MAX
+    assert len(Frame(framed(packed)).headers_at(0)["a"]) == HEADERS_READ_BYTES_MAX - 8
+    with pytest.raises(ProtocolError, match="headers of 1048577 bytes"):
+        Frame(framed(encode_headers({"a": bytes(HEADERS_READ_BYTES_MAX - 7)})))
 
 
 def test_headers_take_no_memory_until_they_are_asked_for() -> None:

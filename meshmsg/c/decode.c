@@ -260,7 +260,7 @@ mm_check_headers(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t 
         if (from > to || (Py_ssize_t)to > p.blob_stop - p.blob_at) {
             return bad_offsets();
         }
-        if (to - from > HEADERS_BYTES_MAX) {
+        if (to - from > HEADERS_READ_BYTES_MAX) {
             PyErr_Format(protocol_error, "headers of %u bytes", to - from);
             return NULL;
         }
