@@ -83,7 +83,7 @@ class PrivateFolder:
 def remove_strays(parent: str, names: re.Pattern[str], empty: Callable[[int], None]) -> None:
     """Remove private folders of these names that no process has locked.
 
-    `empty` gets the descriptor of one and removes what it knows; the folder goes if nothing is left.
+    `empty` gets the descriptor of one and removes what it knows; a folder goes that is empty then.
     """
     try:
         found = [name for name in os.listdir(parent) if names.fullmatch(name)]
