@@ -14,7 +14,7 @@ import pytest
 
 import meshmsg._security as security_module
 from meshmsg import ConfigError, Peer, PeerConfig, Security
-from meshmsg._allow import Grant, covers, parse_allow
+from meshmsg._allow import Grant, Names, covers, parse_allow
 from meshmsg._config import config_from_tables
 from meshmsg._key_files import allow, describe, format_allow, new_folder, revoke
 from meshmsg._keyring import EVERYONE, Keyring
@@ -215,6 +215,19 @@ class TestKeyFiles:
         assert keyring.look() == {key}
         assert keyring.user(b"control", key) is None
 
+    def test_a_new_name_is_taken_from_keys_that_could_use_it_by_a_star(
+        self, tmp_path: Path
+    ) -> None:
+        new_folder(tmp_path, "desk", None)
+        anybody, shop = secrets.token_bytes(32), secrets.token_bytes(32)
+        allow(tmp_path, Grant("*", anybody))
+        keyring = Keyring(Security(key_dir=str(tmp_path)))
+        assert keyring.may_be_named(anybody.hex().encode(), "shop")
+        allow(tmp_path, Grant("shop", shop))
+        assert [keyring.look(), keyring.look()] == [set(), {anybody}]
+        assert not keyring.may_be_named(anybody.hex().encode(), "shop")
+        assert keyring.may_be_named(shop.hex().encode(), "shop")
+
     @pytest.mark.parametrize("text", ["", "\n", "[[peer", "x=" + "[" * 100_000, "\0", None])
     def test_a_list_that_is_broken_lets_nobody_in_and_cuts_nobody_off(
         self, tmp_path: Path, text: str | None
@@ -271,11 +284,20 @@ class TestAllowList:
             parse_allow(text, "allow.toml")
 
     def test_names(self) -> None:
-        assert Grant("desk", b"").is_named("desk")
-        assert not Grant("desk", b"").is_named("desk-1")
-        assert Grant("desk-*", b"").is_named("desk-1")
-        assert not Grant("desk-*", b"").is_named("desk")
-        assert Grant("*", b"").is_named("anything")
+        one, two = b"1", b"2"
+        assert Names([Grant("desk", one)]).keys_of("desk") == {one}
+        assert Names([Grant("desk", one)]).keys_of("desk-1") == set()
+        assert Names([Grant("desk-*", one)]).keys_of("desk-1") == {one}
+        assert Names([Grant("desk-*", one)]).keys_of("desk") == set()
+        assert Names([Grant("*", one)]).keys_of("anything") == {one}
+        assert Names([Grant("desk-*", one), Grant("desk-*", two)]).keys_of("desk-1") == {one, two}
+
+    def test_a_name_belongs_to_the_entry_that_gives_it_most_exactly(self) -> None:
+        any_key, desks, desk = b"1", b"2", b"3"
+        names = Names([Grant("*", any_key), Grant("desk-*", desks), Grant("desk-1", desk)])
+        assert names.keys_of("desk-1") == {desk}
+        assert names.keys_of("desk-2") == {desks}
+        assert names.keys_of("shop") == {any_key}
 
     def test_covering_is_what_trying_all_topics_says(self) -> None:
         """Against brute force: every topic of up to four levels of three names."""

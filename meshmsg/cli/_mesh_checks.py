@@ -132,7 +132,7 @@ def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
 
 def _refusal_fix(reason: str) -> str:
     if "public key" in reason:
-        return "put it on the list: meshmsg keys allow DIR $(meshmsg keys show OTHER --key)"
+        return "list it: meshmsg keys allow DIR $(meshmsg keys show OTHER --key) --name X"
     if " key" in reason:
         return "give both the same keys: meshmsg --keys DIR doctor, or --mesh-key-file FILE"
     if "mesh" in reason:
