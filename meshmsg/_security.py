@@ -29,7 +29,7 @@ _SALT = b"meshmsg mesh key 1"
 MESH_KEY_NAME = "mesh.key"
 PEER_KEY_NAME = "peer.key"
 ALLOW_NAME = "allow.toml"
-EDGES = ("statsd", "nanomsg", "moldudp")
+EDGES = ("statsd", "nanomsg", "moldudp", "webhooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Security:
     other_keys: tuple[str | bytes, ...] = field(default=(), repr=False)
     """Mesh keys that are understood too, while the key is being changed."""
     plain: tuple[str, ...] = ()
-    """Edges without keys that may go beyond this machine: `statsd`, `nanomsg`, `moldudp`."""
+    """Edges that may leave the machine without keys: `statsd`, `nanomsg`, `moldudp`, `webhooks`."""
     rotate_every: float | str = "1h"
     """How long multicast packets are sealed with one key."""
     rotate_overlap: float | str = "5s"

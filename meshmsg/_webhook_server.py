@@ -31,6 +31,7 @@ from meshmsg._errors import (
 from meshmsg._event import Loss
 from meshmsg._extras import need
 from meshmsg._peer import Peer
+from meshmsg._plain import check_plain
 from meshmsg._topics import check_topic
 from meshmsg._values import one_of, parse_size, parse_time, several, split_host
 from meshmsg.recovery.log_folder import LogFolder
@@ -106,6 +107,8 @@ class WebhookServer(Closing):
             raise ConfigError("remember", f"{remember!r} is not a number of posts: at least 1")
         self._remember = remember
         self._tls = None if certificate is None else _tls(certificate)
+        if self._tls is None or self._scheme == "none":  # others can read posts, or make them up
+            check_plain(peer, "webhooks", self._place[0])
         self._memory = Memory(remember)
         #: Posts that are in the stream, and of which it is not known that the disk has them.
         self._unsafe: set[str] = set()
