@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import os
 import secrets
@@ -55,12 +56,38 @@ class TestSecurity:
         )
 
     @pytest.mark.parametrize(
-        "key", ["", "secret", "a" * 100, "password" * 5, "0123456789" * 2, b"short"]
+        "key",
+        [
+            "",
+            "secret",
+            "a" * 100,
+            "password" * 5,
+            "0123456789" * 2,
+            b"short",
+            "passwordpasswordpasswordpass1234",
+            "correct horse battery staple 2026",
+            "correct-horse-battery-staple-2026-and-more1",  # of the right length and letters
+            "Ab1" * 14 + "A",
+            "0123456701234567" * 4,
+            "a" * 64,
+            KEY[:-1],
+            KEY + "x",
+            bytes(range(200, 232)),
+        ],
     )
     def test_what_can_be_guessed_is_refused(self, key: Any) -> None:
         with pytest.raises(ConfigError, match=r"meshmsg keys new") as caught:
             Security(mesh_key=key)
         assert not key or str(key) not in str(caught.value).replace("meshmsg keys new", "")
+
+    def test_what_machines_draw_is_taken(self) -> None:
+        for _ in range(1000):
+            data = secrets.token_bytes(32)
+            for key in (data.hex(), data.hex().upper(), base64.b64encode(data), KEY):
+                assert Security(mesh_key=key).keys == (
+                    key if isinstance(key, bytes) else key.encode(),
+                )
+            assert Security(mesh_key=secrets.token_urlsafe(32)).keys
 
     @pytest.mark.parametrize("key", [7, ["x"], {"key": KEY}])
     def test_what_is_no_key_is_refused_without_showing_it(self, key: Any) -> None:
@@ -244,14 +271,20 @@ class TestKeyFiles:
         assert [keyring.look() for _ in range(3)] == [set()] * 3
         assert keyring.grants == before
 
+    @pytest.mark.parametrize("us", [0, 1000])
     def test_files_of_another_user_are_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: int
     ) -> None:
+        """Root is no exception: what another user can change is not the administrator's word."""
         new_folder(tmp_path, "desk", None)
-        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        monkeypatch.setattr(os, "fstat", fstat := Owned(os.fstat, 12345))
+        monkeypatch.setattr(os, "geteuid", lambda: us)
+        monkeypatch.setattr(os, "fstat", fstat := Owned(os.fstat, us))
+        keyring = Keyring(Security(key_dir=str(tmp_path)))
+        fstat.user = 12345
         with pytest.raises(ConfigError, match="belongs to user 12345"):
             Security(key_dir=str(tmp_path))
+        with pytest.raises(ConfigError, match="belongs to user 12345"):
+            keyring._read()
         fstat.user = 0  # the administrator's, as a cluster mounts them
         assert Security(key_dir=str(tmp_path)).keys
 
@@ -259,7 +292,11 @@ class TestKeyFiles:
 class TestAllowList:
     def test_round_trip(self) -> None:
         keys = [secrets.token_bytes(32) for _ in range(3)]
-        grants = [Grant("a", keys[0]), Grant("b-*", keys[1], ("x.**",), (), False)]
+        grants = [
+            Grant("a", keys[0]),
+            Grant("b-*", keys[1], ("x.**",), (), False),
+            Grant("tür\U0001f40d'\"\\", keys[2], ("\U0001d11e.**", 'q"x'), ("é",)),
+        ]
         assert parse_allow(format_allow(grants), "f") == {g.key: g for g in grants}
 
     @pytest.mark.parametrize(
