@@ -179,7 +179,9 @@ def _iso(time_ns: int) -> str:
 
 def check_secret(text: object, field: str = "secret") -> str:
     """A `whsec_...` secret of 24 to 64 bytes; raises `ConfigError`."""
-    problem = f"is not {SECRET_PREFIX} and 24 to 64 bytes in base64: `meshmsg webhook add` makes one"
+    problem = (
+        f"is not {SECRET_PREFIX} and 24 to 64 bytes in base64: `meshmsg webhook add` makes one"
+    )
     if not isinstance(text, str) or not text.startswith(SECRET_PREFIX):
         raise ConfigError(field, problem)
     try:
