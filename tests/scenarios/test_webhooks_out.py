@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import socket
 import ssl
 import threading
@@ -635,3 +636,21 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match="dead letters"),
     ):
         Webhooks(peer)
+
+
+def test_interrupted_while_it_starts_it_leaves_no_threads_and_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(runner: _webhook_runner.Runner) -> None:
+        signal.raise_signal(signal.SIGINT)  # Python runs its handler in the main thread
+        runner._stopping.wait()
+
+    with Peer("hooks", data_dir=tmp_path) as peer:
+        with monkeypatch.context() as patch:
+            patch.setattr(_webhook_runner.Runner, "_post", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                Webhooks(peer).__enter__()
+        names = [thread.name for thread in threading.enumerate()]
+        assert not [name for name in names if name.startswith("meshmsg-webhooks")]
+        with Webhooks(peer) as hooks:
+            assert hooks.alive
