@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,9 +51,9 @@ class Security:
     """A file with it, which nobody else may read; further lines are `other_keys`."""
     key_dir: str | None = None
     """A folder of `meshmsg keys new`: mesh key, this peer's own key, and the allow-list."""
-    other_keys: tuple[str | bytes, ...] = field(default=(), repr=False)
+    other_keys: str | bytes | Sequence[str | bytes] = field(default=(), repr=False)
     """Mesh keys that are understood too, while the key is being changed."""
-    plain: tuple[str, ...] = ()
+    plain: Sequence[str] = ()
     """Edges that may leave the machine without keys: `statsd`, `nanomsg`, `moldudp`, `webhooks`."""
     rotate_every: float | str = "1h"
     """How long multicast packets are sealed with one key."""
