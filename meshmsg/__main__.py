@@ -1,6 +1,6 @@
 """`python -m meshmsg` is the command `meshmsg`."""
 
-from meshmsg.cli import main
+from meshmsg._command import main
 
 if __name__ == "__main__":
     main()

@@ -3,7 +3,8 @@
 Pure: text in, answers out.  `allow.toml` has one table for each peer:
 
     [[peer]]
-    name = "pricing"            # as the peer calls itself; "pricing-*" and "*" stand for several
+    name = "pricing"            # as the peer calls itself; "pricing-*" and "*" stand for several,
+                                # without the names that other entries give more exactly
     key = "8f2c..."             # its public key: 64 hexadecimal digits
     publish = ["quotes.**"]     # all topics if not given
     subscribe = []              # all topics if not given
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -40,12 +42,6 @@ class Grant:
     subscribe: tuple[str, ...] = ("**",)
     stats: bool = True
 
-    def is_named(self, peer: str) -> bool:
-        """Whether it may call itself so."""
-        if self.name.endswith("*"):
-            return peer.startswith(self.name[:-1])
-        return peer == self.name
-
     def may_publish(self, topics: str) -> bool:
         """Whether it may publish every topic of a pattern."""
         return covers(self.publish, topics)
@@ -53,6 +49,24 @@ class Grant:
     def may_subscribe(self, topics: str) -> bool:
         """Whether it may receive every topic of a pattern."""
         return covers(self.subscribe, topics)
+
+
+class Names:
+    """Which keys may use a name.
+
+    A name belongs to the entry that gives it exactly, else to the one with the longest beginning of
+    it: who may use `*` may not pass for a peer that the list names otherwise.
+    """
+
+    def __init__(self, grants: Iterable[Grant]) -> None:
+        self._keys: dict[str, set[bytes]] = {}
+        for grant in grants:
+            self._keys.setdefault(grant.name, set()).add(grant.key)
+
+    def keys_of(self, peer: str) -> AbstractSet[bytes]:
+        """The keys that may call themselves so; none if no entry gives this name."""
+        entries = (peer, *(f"{peer[:length]}*" for length in range(len(peer), -1, -1)))
+        return next((self._keys[entry] for entry in entries if entry in self._keys), frozenset())
 
 
 def parse_allow(text: str, where: str) -> dict[bytes, Grant]:

@@ -7,11 +7,13 @@ datetimes and `msgspec.Struct`s as well.  A codec of one's own needs `name`, `en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from inspect import isclass
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+import msgspec.inspect
 
 from meshmsg._errors import ConfigError, PayloadError
 from meshmsg._event import Undecodable
@@ -63,8 +65,58 @@ class JsonCodec:
 
     def __init__(self, type: Any = Any) -> None:
         self.type = type
-        self.encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+        self._encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(type).decode
+
+    def encode(self, data: Any) -> bytes:
+        """Encode one value; raises `PayloadError` for NaN and infinity, which JSON cannot say."""
+        payload = self._encode(data)
+        if b"null" in payload and not _is_finite(msgspec.to_builtins(data)):
+            problem = (
+                "JSON has no NaN and no infinity: publish None, a text, or use codec='msgpack'"
+            )
+            raise PayloadError(problem)
+        return payload
+
+
+def _is_finite(value: Any) -> bool:
+    """Return False if a number of plain data is NaN or infinite: msgspec writes null for it."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_is_finite, value))
+
+
+def check_type(type: Any) -> None:
+    """Raise `ConfigError` for a type into which payloads cannot be decoded, in whole or in part."""
+    try:
+        unknown = _unknown(msgspec.inspect.type_info(type), set())
+    except (TypeError, NameError) as error:
+        raise ConfigError(
+            "type", f"{type!r} is not one that payloads are decoded into: {error}"
+        ) from None
+    if unknown is not None:
+        name = getattr(unknown, "__name__", repr(unknown))
+        problem = f"{name} is not a type that msgspec knows: take a msgspec.Struct or a dataclass"
+        hint = f", or give codec= an object whose decode makes a {name} (of a pydantic model, too)"
+        raise ConfigError("type", problem + hint)
+
+
+def _unknown(found: Any, seen: set[int]) -> Any:
+    """The first type within another that msgspec would have to be taught."""
+    if isinstance(found, msgspec.inspect.CustomType):
+        return found.cls
+    if id(found) in seen:  # a type may hold itself
+        return None
+    seen.add(id(found))
+    if isinstance(found, list | tuple):
+        parts = list(found)
+    elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
+        parts = [getattr(found, name) for name in found.__struct_fields__ if name != "default"]
+    else:
+        return None
+    return next((one for part in parts if (one := _unknown(part, seen)) is not None), None)
 
 
 _BUILT_IN: dict[str, Callable[[Any], Codec]] = {"msgpack": MsgpackCodec, "json": JsonCodec}

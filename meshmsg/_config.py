@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._discovery import Discovery, check_target
-from meshmsg._errors import ConfigError, TopicError
-from meshmsg._frame import FRAME_BYTES_MAX
+from meshmsg._errors import EVENT_BYTES_MAX, ConfigError, TopicError
 from meshmsg._log_words import FsyncWord, Retention
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._security import Security
@@ -90,7 +89,7 @@ class Stream:
     """Largest event taken."""
     transport: Multicast | None = None
     """`Multicast(...)`: one send reaches all; `None`: ZeroMQ to each subscriber."""
-    groups: tuple[str, ...] = ()
+    groups: Sequence[str] = ()
     """Work groups whose events are kept from the start on, whether a member has come or not."""
     group_keep: float | str | None = None
     """How long a work group without members is kept; `None`: 10 minutes, with `log` for ever."""
@@ -126,8 +125,8 @@ class Stream:
         set_field(self, "groups", tuple(check_group("groups", group) for group in groups))
         if len(set(groups)) < len(groups):  # the second would wait for members for ever
             raise ConfigError("groups", f"{', '.join(groups)}: each name once")
-        if self.event_bytes_max > FRAME_BYTES_MAX // 2:  # type: ignore[operator]
-            raise ConfigError("event_bytes_max", f"at most {FRAME_BYTES_MAX // 2:,} bytes")
+        if self.event_bytes_max > EVENT_BYTES_MAX:  # type: ignore[operator]
+            raise ConfigError("event_bytes_max", f"at most {EVENT_BYTES_MAX:,} bytes")
         if self.spill_bytes < 1024 * 1024:  # type: ignore[operator]
             raise ConfigError("spill_bytes", "at least 1MiB, the size of a file of it")
         if self.buffer_bytes < 64 * 1024:  # type: ignore[operator]
@@ -155,7 +154,7 @@ class Record:
     ('quotes.**',)
     """
 
-    topics: tuple[str, ...]
+    topics: Sequence[str]
     """Patterns: every stream that can carry such topics is kept, whole."""
     fsync: str = "batch"
     """When events are on the disk: `always`, `batch`, `interval:50ms` or `never`."""
@@ -163,7 +162,7 @@ class Record:
     """How much of each stream is kept: `"7d"`, `"10GB"`, `"7d,10GB"`; `None`: all of it."""
     segment_bytes: int | str = "64MiB"
     """The size of the logs' files: what `retention` removes is whole files."""
-    hold: tuple[str, ...] = ()
+    hold: Sequence[str] = ()
     """Cursors that hold each stream's log from its first event on; who reads it moves them."""
 
     def __post_init__(self) -> None:
@@ -347,8 +346,14 @@ class PeerConfig:
             raise ConfigError("feeds", f"{problem}: connect to the publisher, or use a mesh key")
 
 
+_PATHS = (("peer", "data_dir"), ("security", "key_dir"), ("security", "mesh_key_file"))
+
+
 def load_toml(path: str | Path) -> PeerConfig:
-    """Read a `mesh.toml`; raises `ConfigError` that names the file, the table and the key."""
+    """Read a `mesh.toml`; raises `ConfigError` that names the file, the table and the key.
+
+    Paths in it are relative to the file: where the process was started says nothing about them.
+    """
     path = Path(path)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -356,6 +361,10 @@ def load_toml(path: str | Path) -> PeerConfig:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"is not TOML: {error}") from None
+    for table, key in _PATHS:
+        values = tables.get(table)
+        if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
+            values[key] = str(path.parent / Path(values[key]).expanduser())
     try:
         return config_from_tables(tables)
     except ConfigError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from meshmsg._errors import ConfigError
@@ -24,9 +24,9 @@ class Discovery:
     """Announce and look for peers by mDNS on `interface`; `None`: where no `connect` is given."""
     gossip: bool = True
     """Tell peers of each other: knowing one is enough to find the rest."""
-    seeds: tuple[str, ...] = ()
+    seeds: Sequence[str] = ()
     """Addresses to look for peers at; a host name stands for all addresses that it resolves to."""
-    advertise: tuple[str, ...] = ()
+    advertise: Sequence[str] = ()
     """Addresses that others are told; where it listens, if not given."""
     peers_max: int = 128
     """Every peer connects to every other it finds, up to this many."""

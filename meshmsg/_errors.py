@@ -62,13 +62,24 @@ class TopicError(ConfigError):
     """A topic or a pattern that cannot be used."""
 
 
+EVENT_BYTES_MAX = 16 * 1024 * 1024
+"""The most that a stream's `event_bytes_max` may be: half of a frame."""
+
+
 class EventTooLarge(MeshError, ValueError):
     """An event is larger than its stream takes."""
 
     def __init__(self, topic: str, size_bytes: int, max_bytes: int) -> None:
+        if size_bytes <= EVENT_BYTES_MAX:
+            advice = "raise the stream's event_bytes_max, or split the event"
+        else:
+            advice = (
+                f"no stream takes more than {EVENT_BYTES_MAX:,}; split the event, or publish where "
+                f"its data can be fetched"
+            )
         super().__init__(
             f"an event for {topic!r} has {size_bytes:,} bytes and its stream takes at most "
-            f"{max_bytes:,}: raise the stream's event_bytes_max, or split the event"
+            f"{max_bytes:,}: {advice}"
         )
         self.topic = topic
         self.size_bytes = size_bytes

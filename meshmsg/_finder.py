@@ -75,7 +75,7 @@ class Finder:
         """The sockets are bound: begin to look."""
         config = self._node.config
         own = [a for address in self._node.addresses for a in concrete(address)]
-        self._addresses = (self._found.advertise or tuple(own))[: c.CONTACT_ADDRESSES_MAX]
+        self._addresses = tuple(self._found.advertise or own)[: c.CONTACT_ADDRESSES_MAX]
         self._card = self._describe(1)
         told = (*own, *config.connect, *self._found.seeds, *self._found.advertise)
         targets = [target for a in told if (target := split_target(a)) is not None]

@@ -225,10 +225,10 @@ class Gate:
 
     def why_not(self, user: bytes, peer: str) -> str:
         """Why somebody may not call itself so; empty if it may."""
-        grant = self.grant(user)
-        if grant.is_named(peer):
+        if self.keyring is None or self.keyring.may_be_named(user, peer):
             return ""
-        return f"a peer that calls itself {peer!r} has the key of {grant.name or 'nobody'!r}"
+        name = self.grant(user).name or "nobody"
+        return f"a peer that calls itself {peer!r} has the key of {name!r}"
 
     def is_another(self, instance: int, user: bytes) -> bool:
         """Whether the number of a peer belongs to another key."""

@@ -105,15 +105,20 @@ def format_allow(grants: Iterable[Grant]) -> str:
     """An `allow.toml`."""
     parts = [_HEAD]
     for grant in grants:
-        lines = ["[[peer]]", f"name = {json.dumps(grant.name)}", f'key = "{grant.key.hex()}"']
+        lines = ["[[peer]]", f"name = {_toml(grant.name)}", f'key = "{grant.key.hex()}"']
         if grant.publish != ("**",):
-            lines.append(f"publish = {json.dumps(list(grant.publish))}")
+            lines.append(f"publish = {_toml(list(grant.publish))}")
         if grant.subscribe != ("**",):
-            lines.append(f"subscribe = {json.dumps(list(grant.subscribe))}")
+            lines.append(f"subscribe = {_toml(list(grant.subscribe))}")
         if not grant.stats:
             lines.append("stats = false")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _toml(value: str | list[str]) -> str:
+    """A text or texts as TOML.  It is JSON, which would write letters beyond U+FFFF as two."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def allow(folder: Path, grant: Grant) -> bool:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from meshmsg import _control as c
-from meshmsg._allow import Grant, parse_allow
+from meshmsg._allow import Grant, Names, parse_allow
 from meshmsg._errors import ConfigError
 from meshmsg._extras import need
 from meshmsg._security import (
@@ -56,6 +56,7 @@ class Keyring:
         clients = [pair_of(secret) for secret in security.derive_all(_CLIENT)]
         self.path: Path | None = None
         self.grants: dict[bytes, Grant] = {}
+        self._names = Names(())
         self._seen = self._coming = (0, 0, 0)
         self._everyone = frozenset(pair.public for pair in clients)
         own = data = None
@@ -63,7 +64,7 @@ class Keyring:
             folder = Path(security.key_dir)
             own = data = read_pair(folder / PEER_KEY_NAME)
             self.path = folder / ALLOW_NAME
-            self.grants = self._read()
+            self.grants, self._names = self._read()
         self.curve = Curve(
             door=doors[0],
             data=data or doors[0],
@@ -98,6 +99,11 @@ class Keyring:
         except ValueError:
             return None
 
+    def may_be_named(self, user: bytes, peer: str) -> bool:
+        """Return True if a user may call itself so."""
+        grant = self.grant(user)
+        return grant is ALL or (grant is not None and grant.key in self._names.keys_of(peer))
+
     def draw_number(self) -> int:
         """A number for one start of this peer; where peers are told apart, one of our own key."""
         if not self.apart:
@@ -125,19 +131,28 @@ class Keyring:
             self._coming = stamp
             return set()
         try:
-            fresh = self._read()
+            fresh, names = self._read()
         except ConfigError as error:
             # Fail closed would cut off everyone for a slip of the pen: what was said last holds.
             log.error("the allow-list was not read again, and the last one holds: %s", error)
             return set()
         old, self.grants = self.grants, fresh
+        added = {grant.name for grant in fresh.values()} - {grant.name for grant in old.values()}
+        self._names = names
         log.info("the allow-list was read again: %d keys", len(fresh))
-        return {key for key, grant in old.items() if fresh.get(key) != grant}
+        # A new entry takes its names from those who could use them by a `*`.
+        return {
+            key
+            for key, grant in old.items()
+            if fresh.get(key) != grant
+            or (grant.name[-1:] == "*" and any(n.startswith(grant.name[:-1]) for n in added))
+        }
 
-    def _read(self) -> dict[bytes, Grant]:
+    def _read(self) -> tuple[dict[bytes, Grant], Names]:
         assert self.path is not None
         self._seen = _stamp(self.path)
-        return read_allow(self.path)
+        grants = read_allow(self.path)
+        return grants, Names(grants.values())
 
     # --- proofs ---
 

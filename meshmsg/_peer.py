@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import secrets
 import time
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from meshmsg._bookmarks import Bookmarks
-from meshmsg._codecs import Codec, codec_for
+from meshmsg._codecs import Codec, check_type, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
 from meshmsg._discovery import Discovery
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
@@ -36,9 +37,11 @@ from meshmsg._subscription import (
     member_options,
     parse_start,
 )
-from meshmsg._topics import TopicFilter, check_topic
+from meshmsg._topics import TopicFilter, check_topic, foreign_wildcards
 from meshmsg._values import addresses, check_count, several
 from meshmsg.recovery.ledger import Ledger
+
+log = logging.getLogger("meshmsg.peer")
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
 WAITED_FOR = ("block", "buffer", "spill")
@@ -151,7 +154,12 @@ class PeerBase:
             raise ConfigError("type", "goes with the stream's own codec: leave out codec=")
         node = self._open_node()
         chosen: Codec | None = None if codec is None else codec_for(codec)
+        if type is not Any:
+            check_type(type)
         wanted = TopicFilter(topics)
+        for pattern in topics:
+            if hint := foreign_wildcards(pattern):
+                log.warning("subscribing to %r: %s", pattern, hint)
         begin = parse_start(start)
         data_dir = node.config.data_dir
         bookmarks = Bookmarks(data_dir, name) if name and data_dir is not None else None

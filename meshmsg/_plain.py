@@ -10,6 +10,10 @@ from meshmsg.transports.reach import is_loopback, split_target
 if TYPE_CHECKING:
     from meshmsg._peer import PeerBase
 
+LOCAL = ("ipc", "unix", "abstract", "inproc")
+#: TLS has keys of its own.
+WITH_KEYS = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss")
+
 
 def check_plain(peer: PeerBase, edge: str, host: str) -> None:
     """Raises `ConfigError` where an edge of a peer with keys would leave this machine unasked."""
@@ -21,7 +25,8 @@ def check_plain(peer: PeerBase, edge: str, host: str) -> None:
 
 
 def check_plain_url(peer: PeerBase, edge: str, url: str) -> None:
-    """The same for `tcp://host:port`; `ipc://` stays here, and TLS has keys of its own."""
-    if url.startswith(("tcp://", "tcp4://", "tcp6://", "ws://")):
-        target = split_target("tcp://" + url.partition("://")[2].partition("/")[0])
+    """The same for a URL: only schemes that are known to stay here or to have keys may go far."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() not in LOCAL + WITH_KEYS:
+        target = split_target("tcp://" + rest.partition("/")[0])
         check_plain(peer, edge, "an unnamed host" if target is None else target.host)

@@ -138,8 +138,9 @@ class ReplayClient:
         if keyring is not None and nonce:
             if not keyring.is_proved(answer.key, nonce, logs_transcript(answer), answer.proof):
                 raise ReplayError(self.address, "the peer did not prove its key")
-            self._grant = keyring.grant(answer.key.hex().encode())
-            if self._grant is None or not self._grant.is_named(answer.peer):
+            user = answer.key.hex().encode()
+            self._grant = keyring.grant(user)
+            if not keyring.may_be_named(user, answer.peer):
                 problem = f"our allow-list does not name {answer.peer!r} with its public key"
                 raise ReplayError(self.address, f"{problem} {answer.key.hex()}")
         return answer

@@ -7,8 +7,9 @@ none of them says anything about another.
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,14 @@ from meshmsg._errors import ConfigError
 from meshmsg._extras import need
 from meshmsg._values import one_of, parse_time, set_field, several
 
-#: A mesh key is a secret that a machine drew: what a person makes up can be guessed.
-MESH_KEY_BYTES_MIN = 32
-DIFFERENT_BYTES_MIN = 10
+# A mesh key is 32 random bytes as text, in base64 (either alphabet) or in hexadecimal digits.  What
+# a person makes up can be guessed offline by one captured packet: it is refused by its form, and
+# where it has the form, by what a random text lacks less than once in a million times.
+_BASE64 = re.compile(rb"[A-Za-z0-9_/+-]{43}=?")
+_HEX = re.compile(rb"[0-9a-fA-F]{64}")
+BASE64_DIFFERENT_MIN = 16
+HEX_DIFFERENT_MIN = 10
+EACH_CASE_MIN = 3
 MESH_KEYS_MAX = 8
 KEY_FILE_BYTES_MAX = 64 * 1024
 SECRET_BYTES = 32
@@ -29,7 +35,7 @@ _SALT = b"meshmsg mesh key 1"
 MESH_KEY_NAME = "mesh.key"
 PEER_KEY_NAME = "peer.key"
 ALLOW_NAME = "allow.toml"
-EDGES = ("statsd", "nanomsg", "moldudp")
+EDGES = ("statsd", "nanomsg", "moldudp", "webhooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,10 @@ class Security:
     """A file with it, which nobody else may read; further lines are `other_keys`."""
     key_dir: str | None = None
     """A folder of `meshmsg keys new`: mesh key, this peer's own key, and the allow-list."""
-    other_keys: tuple[str | bytes, ...] = field(default=(), repr=False)
+    other_keys: str | bytes | Sequence[str | bytes] = field(default=(), repr=False)
     """Mesh keys that are understood too, while the key is being changed."""
-    plain: tuple[str, ...] = ()
-    """Edges without keys that may go beyond this machine: `statsd`, `nanomsg`, `moldudp`."""
+    plain: Sequence[str] = ()
+    """Edges that may leave the machine without keys: `statsd`, `nanomsg`, `moldudp`, `webhooks`."""
     rotate_every: float | str = "1h"
     """How long multicast packets are sealed with one key."""
     rotate_overlap: float | str = "5s"
@@ -131,10 +137,20 @@ def check_key(where: str, key: object) -> bytes:
     if not isinstance(key, str | bytes):
         raise ConfigError(field_name, f"a {type(key).__name__} is not a mesh key: write a text")
     data = key.strip().encode() if isinstance(key, str) else bytes(key)
-    if len(data) < MESH_KEY_BYTES_MIN or len(set(data)) < DIFFERENT_BYTES_MIN:
-        problem = f"is too easy to guess: {MESH_KEY_BYTES_MIN} or more characters that a machine"
-        raise ConfigError(field_name, f"{problem} drew; `meshmsg keys new` makes one")
+    if not _is_drawn(data):
+        problem = "is too easy to guess: a mesh key is 32 random bytes, as 43 characters of base64"
+        raise ConfigError(field_name, f"{problem} or 64 digits; `meshmsg keys new` makes one")
     return data
+
+
+def _is_drawn(key: bytes) -> bool:
+    """Return True for a text that a machine drew, as far as its letters tell."""
+    if _HEX.fullmatch(key):
+        return len(set(key)) >= HEX_DIFFERENT_MIN
+    if not _BASE64.fullmatch(key) or len(set(key)) < BASE64_DIFFERENT_MIN:
+        return False
+    text = key.decode("ascii")
+    return min(sum(map(str.isupper, text)), sum(map(str.islower, text))) >= EACH_CASE_MIN
 
 
 def read_secret(path: Path) -> bytes:
@@ -161,7 +177,7 @@ def read_own(path: Path, others: int, may: str, bytes_max: int) -> bytes:
             problem = f"has mode {mode:04o}, so that others may {may} {path}"
             raise ConfigError(str(path), problem)
         us = os.geteuid()
-        if us and found.st_uid not in (0, us):
+        if found.st_uid not in (0, us):
             problem = f"belongs to user {found.st_uid}, and we are {us}: chown {us} {path}"
             raise ConfigError(str(path), problem)
         data = file.read(bytes_max + 1)

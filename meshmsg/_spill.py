@@ -6,19 +6,20 @@ What a process that was killed has left is removed by the next one: it belongs t
 from __future__ import annotations
 
 import contextlib
-import logging
+import fcntl
 import os
+import re
 import tempfile
 
 from meshmsg._codecs import codec_for
 from meshmsg._config import PeerConfig, Stream
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.spill_log import SpillLog, UnsyncedFiles, remove_spill
-
-log = logging.getLogger("meshmsg.peer")
+from meshmsg._private_folder import PrivateFolder, remove_strays
+from meshmsg.recovery.log_folder import LOCK_FILE, LogFolder
+from meshmsg.recovery.spill_log import SpillLog, UnsyncedFiles, is_spill_file, remove_spill
 
 SPILL_FOLDER = "spill"
 TEMPORARY = "meshmsg-spill-"
+_NAMES = re.compile(TEMPORARY + ".+")
 
 
 class SpillPlace:
@@ -26,7 +27,7 @@ class SpillPlace:
 
     def __init__(self, config: PeerConfig) -> None:
         self._config = config
-        self._temporary: str | None = None
+        self._temporary: PrivateFolder | None = None
 
     def spill_of(self, stream: Stream, name: str, epoch: int) -> SpillLog | None:
         """The spill of a stream that has one of its own.  A durable one has its log."""
@@ -47,35 +48,32 @@ class SpillPlace:
         if self._config.data_dir is not None:
             return os.path.join(self._config.data_dir, SPILL_FOLDER)
         if self._temporary is None:
-            _remove_strays(tempfile.gettempdir())
-            self._temporary = tempfile.mkdtemp(prefix=TEMPORARY)
-        return self._temporary
+            remove_strays(tempfile.gettempdir(), _NAMES, _remove_spills)
+            self._temporary = PrivateFolder.make(TEMPORARY)
+        return self._temporary.path
 
     def close(self) -> None:
-        """Remove the temporary folder; the spills in it are closed."""
+        """Remove the folder; the spills in it are closed."""
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
-            _remove_folder(temporary)
+            _remove_folder(temporary.path)
+            temporary.close()
         elif self._config.data_dir is not None:
             _remove_folder(os.path.join(self._config.data_dir, SPILL_FOLDER))
 
 
-def _remove_strays(folder: str) -> None:
-    """Remove temporary spills of processes that are gone; those that run hold their locks."""
-    try:
-        names = [name for name in os.listdir(folder) if name.startswith(TEMPORARY)]
-    except OSError:
-        return
-    files = UnsyncedFiles()
-    for name in names:
-        path = os.path.join(folder, name)
-        with contextlib.suppress(OSError):
-            streams = files.folders(path)
-            if streams and all(
-                remove_spill(LogFolder(f"{path}/{s}", files=files)) for s in streams
-            ):
-                log.info("removed %s, which a process left behind", path)
-                _remove_folder(path)
+def _remove_spills(folder: int) -> None:
+    """Remove the spills in an open folder of ours; raises `OSError` where one is in use."""
+    for name in os.listdir(folder):
+        with PrivateFolder(name, dir_fd=folder, others=0) as stream:
+            held = os.open(LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=stream.fd)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for file in filter(is_spill_file, os.listdir(stream.fd)):
+                    os.unlink(file, dir_fd=stream.fd)
+            finally:
+                os.close(held)
+        os.rmdir(name, dir_fd=folder)
 
 
 def _remove_folder(path: str) -> None:

@@ -27,12 +27,15 @@ KINDS = {
 }
 NAME_BYTES_MAX = 200
 TAGS_BYTES_MAX = 4_096
-#: Of a set's value; numbers are shorter anyway.
+#: Of a set's value.
 VALUE_BYTES_MAX = 1_024
+#: Of any other value and of a rate: no measurement has more digits.
+NUMBER_BYTES_MAX = 64
 #: Larger values are no measurements, and a few of them would add up to infinity.
 NUMBER_MAX = 1e100
 RATE_MIN = 1e-9
-_NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+# Each byte can stand in one place of it only, so that matching never goes back.
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _DIGITS = b"0123456789+-.eE"
 # DogStatsD: container, time, where it comes from, and how closely that is to be told.
 _NOT_KEPT = (b"c:", b"T", b"e:", b"card:")
@@ -85,7 +88,7 @@ def understand(name: bytes, rest: bytes) -> Meaning | None:
     rate, tags = 1.0, b""
     for field in fields:
         if field[:1] == b"@":
-            if not _NUMBER.fullmatch(field[1:]):
+            if not _is_number(field[1:]):
                 return None
             rate = float(field[1:])
         elif field[:1] == b"#":
@@ -105,9 +108,14 @@ def _tags(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({(name, value) for name, _, value in pairs}))
 
 
+def _is_number(text: bytes) -> bool:
+    return len(text) <= NUMBER_BYTES_MAX and _NUMBER.fullmatch(text) is not None
+
+
 def numbers(values: list[bytes]) -> tuple[list[float], int]:
     """The values as numbers, and how many were none; `1:2:3` are three (DogStatsD)."""
-    if not b"".join(values).translate(None, _DIGITS):
+    bounded = max(map(len, values), default=0) <= NUMBER_BYTES_MAX
+    if bounded and not b"".join(values).translate(None, _DIGITS):
         try:
             found = list(map(float, values))
         except ValueError:  # not all of them: those that are none are found one by one
@@ -118,7 +126,7 @@ def numbers(values: list[bytes]) -> tuple[list[float], int]:
     found, bad = [], 0
     for value in values:
         parts = value.split(b":")
-        if all(_NUMBER.fullmatch(part) and abs(float(part)) <= NUMBER_MAX for part in parts):
+        if all(_is_number(part) and abs(float(part)) <= NUMBER_MAX for part in parts):
             found += map(float, parts)
         else:
             bad += 1

@@ -155,6 +155,29 @@ class TopicFilter:
         return passes
 
 
+_FOREIGN = {"#": ANY, ">": ANY, "+": ONE}
+_REGULAR = re.compile(r"^\^|\$$|\\.|\(.*\|.*\)|\[[^]]+\]|\.\+")
+
+
+def foreign_wildcards(pattern: str) -> str:
+    """Say what to write for wildcards of other systems, which are plain text here; else empty.
+
+    >>> foreign_wildcards("orders.#")
+    "'#' is no wildcard here: write 'orders.**'"
+    """
+    levels = pattern.split(".")
+    found = [level for level in levels if level in _FOREIGN]
+    if found:
+        meant = ".".join(_FOREIGN.get(level, level) for level in levels)
+        return f"{found[0]!r} is no wildcard here: write {meant!r}"
+    if "/" in pattern and any(part in _FOREIGN for part in pattern.split("/")):
+        meant = ".".join(_FOREIGN.get(part, part) for part in pattern.split("/") if part)
+        return f"levels are joined by dots, and these are no wildcards here: write {meant!r}"
+    if _REGULAR.search(pattern):
+        return "is not taken for a regular expression: '*' is one level, '**' any number of them"
+    return ""
+
+
 def _runs(levels: Sequence[str]) -> list[tuple[str, ...]]:
     """Cut the levels at each `**`."""
     runs: list[tuple[str, ...]] = []

@@ -204,6 +204,18 @@ class Book:
                 state = states.get(verdict.word, DEAD)
                 self._settle(db, name, lines, verdict, state, status, now)
 
+    def wake(self, name: str, *, now: float) -> None:
+        """An endpoint is back: what waits because it was away is due.
+
+        What it refused (4xx) waits on: that it takes others says nothing about these.
+        """
+        with self.change() as db:
+            db.execute(
+                "UPDATE deliveries SET due=? WHERE endpoint=? AND state=0 AND due>? "
+                "AND (status IS NULL OR status >= 500 OR status = 429)",
+                (now, name, now),
+            )
+
     def _settle(
         self,
         db: sqlite3.Connection,

@@ -334,7 +334,10 @@ class Runner:
         now = wall()
         judged = []
         for endpoint, lines, answer in outcomes:
-            verdict = judge(answer, lines[0].attempts, endpoint.schedule_s, now=now, rng=self._rng)
+            lane = self._lanes.get(endpoint.name)
+            patient = lane is None or lane.is_patient(endpoint.schedule_s, now=now)
+            known = (lines[0].attempts, endpoint.schedule_s)
+            verdict = judge(answer, *known, now=now, rng=self._rng, patient=patient)
             if verdict.word in ("dead", "gone"):
                 verdict = self._undertaker.bury(endpoint, lines, verdict)
             judged.append((endpoint.name, lines, verdict, answer.status))
@@ -352,8 +355,8 @@ class Runner:
                     break
         for name, lines, verdict, _ in judged:
             lane = self._lanes.get(name)
-            if lane is not None:
-                lane.end([line.id for line in lines], verdict)
+            if lane is not None and lane.end([line.id for line in lines], verdict, now=now):
+                self._book.wake(name, now=now)
             self._count(verdict, len(lines))
         for (_, lines, verdict, status), (endpoint, _, _) in zip(judged, outcomes, strict=True):
             if verdict.word in ("dead", "gone"):
@@ -382,7 +385,7 @@ def _requests_max() -> int:
 
 
 def _locked(path: Path) -> IO[str]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = path.open("a+", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

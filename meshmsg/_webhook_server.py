@@ -31,8 +31,10 @@ from meshmsg._errors import (
 from meshmsg._event import Loss
 from meshmsg._extras import need
 from meshmsg._peer import Peer
+from meshmsg._plain import check_plain
 from meshmsg._topics import check_topic
 from meshmsg._values import one_of, parse_size, parse_time, several, split_host
+from meshmsg._webhook_types import check_secret
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.webhook_intake import (
@@ -106,6 +108,8 @@ class WebhookServer(Closing):
             raise ConfigError("remember", f"{remember!r} is not a number of posts: at least 1")
         self._remember = remember
         self._tls = None if certificate is None else _tls(certificate)
+        if self._tls is None or self._scheme == "none":  # others can read posts, or make them up
+            check_plain(peer, "webhooks", self._place[0])
         self._memory = Memory(remember)
         #: Posts that are in the stream, and of which it is not known that the disk has them.
         self._unsafe: set[str] = set()
@@ -119,13 +123,8 @@ class WebhookServer(Closing):
             problem = "give at least one, or say scheme='none' for posts that are not signed"
             raise ConfigError("secrets", problem)
         if self._scheme == "standard":
-            from meshmsg.transports.webhook_signing import check_key
-
             for secret in self._secrets:
-                try:
-                    check_key(secret)
-                except ValueError as error:
-                    raise ConfigError("secrets", f"one is not whsec_...: {error}") from None
+                check_secret(secret, "secrets")
 
     def __enter__(self) -> WebhookServer:
         """Listen from here on."""

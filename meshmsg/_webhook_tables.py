@@ -49,7 +49,7 @@ CREATE INDEX IF NOT EXISTS deliveries_waiting ON deliveries (endpoint, state) WH
 def open_tables(path: Path, *, durable: bool) -> sqlite3.Connection:
     """A connection to the file, made if it is not there; raises `LogError`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():  # it holds secrets
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)

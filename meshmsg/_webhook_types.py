@@ -177,17 +177,19 @@ def _iso(time_ns: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % 1_000_000_000 // 1000:06d}Z"
 
 
-def check_secret(text: object) -> str:
+def check_secret(text: object, field: str = "secret") -> str:
     """A `whsec_...` secret of 24 to 64 bytes; raises `ConfigError`."""
-    problem = f"is not {SECRET_PREFIX} and 24 to 64 bytes in base64: leave it out to have one made"
+    problem = (
+        f"is not {SECRET_PREFIX} and 24 to 64 bytes in base64: `meshmsg webhook add` makes one"
+    )
     if not isinstance(text, str) or not text.startswith(SECRET_PREFIX):
-        raise ConfigError("secret", problem)
+        raise ConfigError(field, problem)
     try:
         key = base64.b64decode(text.removeprefix(SECRET_PREFIX) + "==", validate=False)
     except ValueError:
-        raise ConfigError("secret", problem) from None
+        raise ConfigError(field, problem) from None
     if not 24 <= len(key) <= 64:
-        raise ConfigError("secret", problem)
+        raise ConfigError(field, problem)
     return text
 
 

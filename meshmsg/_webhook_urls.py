@@ -80,7 +80,7 @@ def check_url(url: object, allowed: Allowed) -> URL:
     try:
         parsed = URL(url)
         host, port = parsed.host, parsed.port
-    except ValueError as error:
+    except (ValueError, LookupError) as error:  # yarl indexes into what is not there
         raise ConfigError("url", f"{url!r}: {error}") from None
     if parsed.scheme not in ("http", "https") or not host or not port:
         raise ConfigError("url", f"{url!r} is not a URL: write https://example.com/hook")

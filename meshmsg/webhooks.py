@@ -202,7 +202,8 @@ class Webhooks(WebhookRegistry):
         runner = Runner(self._peer, data_dir, self._keep_s, hold=self._hold)
         try:
             runner.start()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: its threads must not outlive the peer
+            runner.stop()
             super().close()
             raise
         self._runner = runner

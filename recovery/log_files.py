@@ -152,15 +152,27 @@ def _sync(fd: int) -> None:
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
+def _mode(path: str, *, folder: bool = False) -> int:
+    """Rights of a new file or folder: the owner's alone.
+
+    In a folder with the set-group-ID bit the group may read as well: this is how a log is shared
+    with readers of another user.
+    """
+    shared = os.stat(os.path.dirname(os.path.abspath(path))).st_mode & stat.S_ISGID
+    if folder:
+        return 0o750 if shared else 0o700
+    return 0o640 if shared else 0o600
+
+
 class RealFiles:
-    """The file system of the operating system."""
+    """The file system of the operating system.  What it makes is the owner's: see `_mode`."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
         """See `Files`."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return RealFile(os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return RealFile(os.open(path, flags | os.O_CLOEXEC, _mode(path) if create else 0))
 
     def names(self, folder: str) -> dict[str, int]:
         """See `Files`."""
@@ -186,7 +198,7 @@ class RealFiles:
             path = os.path.dirname(os.path.abspath(path))
         for made in reversed(missing):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(made)
+                os.mkdir(made, _mode(made, folder=True))
             self.sync_folder(os.path.dirname(os.path.abspath(made)))
 
     def replace(self, source: str, target: str) -> None:
@@ -208,7 +220,7 @@ class RealFiles:
 
     def lock(self, path: str) -> File:
         """See `Files`."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _mode(path))
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

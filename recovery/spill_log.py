@@ -14,10 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 from meshmsg._errors import LogError
+from meshmsg.recovery import log_epochs
+from meshmsg.recovery.log_active import FRESH
 from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_files import File, Files, Held, RealFiles
-from meshmsg.recovery.log_folder import LOCK_FILE, LogFolder
-from meshmsg.recovery.log_format import record_size
+from meshmsg.recovery.log_folder import ABOUT_FILE, LOCK_FILE, LogFolder
+from meshmsg.recovery.log_format import parse_name, record_size
 from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.ranges import RangeSet
 
@@ -25,6 +27,7 @@ SEGMENT_BYTES_MIN = 1024 * 1024
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 #: A spill of this many bytes is kept in this many files: what was taken goes file by file.
 SEGMENTS = 16
+_SMALL_FILES = (LOCK_FILE, ABOUT_FILE, *log_epochs.FILES)
 
 
 class _UnsyncedFile:
@@ -195,10 +198,16 @@ def remove_spill(folder: LogFolder) -> bool:
     except (Held, OSError):
         return False
     try:
-        for name in files.names(path):
+        for name in filter(is_spill_file, files.names(path)):
             files.remove(f"{path}/{name}")
     except OSError:
         return False
     finally:
         held.close()
     return True
+
+
+def is_spill_file(name: str) -> bool:
+    """Return True for the name of a file that a spill makes."""
+    name = name.removesuffix(FRESH)
+    return name in _SMALL_FILES or parse_name(name.replace(".idx", ".seg")) is not None

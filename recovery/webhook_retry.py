@@ -19,10 +19,17 @@ JITTER = 0.2
 RETRY_AFTER_MAX_S = 86_400.0
 #: An endpoint that says it is asked too often, and not for how long it wants peace.
 THROTTLE_S = 5.0
+#: And it is not asked again sooner than this, whatever it says.
+THROTTLE_MIN_S = 1.0
 GONE = 410
 THROTTLED = (429, 502, 503, 504)
 #: After so many failures in a row an endpoint gets one request at a time, until one succeeds.
 FAILURES_MAX = 3
+#: An endpoint of which nothing but failures came for so long was away: its first success is the end
+#: of that, and what waits for the endpoint is tried at once.  Not more often than every few
+#: minutes, or an endpoint that now and then takes something would use up the attempts of the rest.
+OUTAGE_S = 5.0
+WAKE_EVERY_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +62,19 @@ class Verdict:
 
 
 def judge(
-    answer: Answer, attempts: int, schedule_s: Sequence[float], *, now: float, rng: Random
+    answer: Answer,
+    attempts: int,
+    schedule_s: Sequence[float],
+    *,
+    now: float,
+    rng: Random,
+    patient: bool = True,
 ) -> Verdict:
-    """The verdict on the answer to a delivery that was tried `attempts` times before."""
+    """The verdict on the answer to a delivery that was tried `attempts` times before.
+
+    An endpoint that asks for a later attempt gets it then, and it costs none: it has said nothing
+    about the event.  Without patience, which is the lane's to say, it costs one like every failure.
+    """
     if answer.local:
         return Verdict("retry", attempts, now + 1.0, now + 1.0, answer.error)
     tried = attempts + 1
@@ -71,7 +88,9 @@ def judge(
         asked_s = retry_after_s(answer.retry_after, now=now)
         if asked_s is None and answer.status == 429:
             asked_s = THROTTLE_S * (1.0 + JITTER * rng.random())
-    hold = 0.0 if asked_s is None else now + asked_s
+    hold = 0.0 if asked_s is None else now + max(asked_s, THROTTLE_MIN_S)
+    if hold and patient:
+        return Verdict("retry", attempts, hold, hold, reason)
     if tried >= len(schedule_s):  # and yet the others have to wait as it asked
         return Verdict("dead", tried, hold_until=hold, reason=reason)
     due = now + schedule_s[tried] * (1.0 + JITTER * rng.random())
@@ -135,6 +154,8 @@ class Lane:
         self.requests = 0
         self.failures = 0
         self.hold_until = 0.0
+        self._failing_since = self._throttled_since = 0.0  # 0: it is not
+        self._wake_after = 0.0
 
     def room(self, *, now: float) -> int:
         """How many requests more may begin."""
@@ -148,9 +169,25 @@ class Lane:
         self.requests += 1
         self.in_flight.update(ids)
 
-    def end(self, ids: Sequence[int], verdict: Verdict) -> None:
-        """It came back."""
+    def is_patient(self, schedule_s: Sequence[float], *, now: float) -> bool:
+        """Return True until an endpoint has only put us off for as long as its schedule lasts."""
+        most_s = max(RETRY_AFTER_MAX_S, sum(schedule_s))
+        return not self._throttled_since or now - self._throttled_since < most_s
+
+    def end(self, ids: Sequence[int], verdict: Verdict, *, now: float) -> bool:
+        """It came back; return True if that ends an outage, and all that waits is to be tried."""
         self.requests -= 1
         self.in_flight.difference_update(ids)
-        self.failures = 0 if verdict.word == "delivered" else self.failures + 1
         self.hold_until = max(self.hold_until, verdict.hold_until)
+        if verdict.word != "delivered":
+            self.failures += 1
+            self._failing_since = self._failing_since or now
+            self._throttled_since = (self._throttled_since or now) if verdict.hold_until else 0.0
+            return False
+        was_away = self.failures >= FAILURES_MAX and now - self._failing_since >= OUTAGE_S
+        self.failures = 0
+        self._failing_since = self._throttled_since = 0.0
+        if not was_away or now < self._wake_after:
+            return False
+        self._wake_after = now + WAKE_EVERY_S
+        return True

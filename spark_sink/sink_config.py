@@ -21,12 +21,14 @@ from meshmsg import ConfigError, PeerConfig, Record
 from meshmsg._config import config_from_tables
 from meshmsg._topics import check_pattern
 from meshmsg._values import one_of, parse_time, set_field, several
+from meshmsg.spark_sink.options import check_payload
 
 FORMATS = ("parquet", "delta", "iceberg")
 DERIVED = {"date": "to_date(time)", "hour": "hour(time)"}
 """Columns that `partition_by` may name though events have none of that name."""
 MAX_EVENTS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}")
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -70,6 +72,7 @@ class Output:
             problem = f"{self.name!r} cannot name an output: letters, digits, '.', '_' and '-'"
             raise ConfigError("name", f"{problem}; write name = '...'")
         one_of("format", self.format, FORMATS)
+        set_field(self, "payload", check_payload("payload", self.payload))
         if self.payload == "variant" and self.format != "parquet":
             problem = f"variant is not written into {self.format} tables: take json, or columns"
             raise ConfigError("payload", problem)
@@ -222,16 +225,16 @@ def check_folder(name: str, path: object) -> str:
     if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(name, f"{path!r} is not a folder: write './lake/quotes'")
     text = str(path)
-    scheme, mark, rest = text.partition("://")
-    if mark and scheme == "file":
-        text = rest
-    elif mark:
+    found = _URI.match(text)  # a Path has made one slash of several
+    if found is None:
+        return os.path.abspath(text)
+    if found[1].lower() != "file":
         problem = (
             f"{text!r}: tables are written into a folder that this machine and Spark's executors "
-            f"see (a disk, NFS, a mounted bucket), not to {scheme}"
+            f"see (a disk, NFS, a mounted bucket), not to {found[1]}"
         )
         raise ConfigError(name, problem)
-    return os.path.abspath(text)
+    return os.path.abspath("/" + text[found.end() :])
 
 
 def metrics_address(text: str) -> tuple[str, int]:

@@ -58,6 +58,7 @@ class _OutputState:
         self.known = False
         self.commits = self.events = self.rows = self.lost = self.quarantined = self.bytes = 0
         self.again = self.failures = 0
+        self.problem: str | None = None  #: why the last batch failed, until one is written
         self.batch_ms = self.write_ms = self.stage_ms = 0.0
         self.newest_time = 0.0
         self.batches: deque[float] = deque(maxlen=100)
@@ -235,8 +236,9 @@ class SinkDaemon:
         elif kind == "note":
             self._note(said["text"])
         elif kind == "failed":
-            if state is not None:
-                state.failures += 1
+            for one in [state] if state is not None else self._states.values():
+                one.failures += state is not None
+                one.problem = said["text"]
             self._note(
                 f"{said['output'] or 'the driver'} failed and is tried again: {said['text']}"
             )
@@ -251,6 +253,7 @@ class SinkDaemon:
             self._delay_s = RESTART_S_MIN
             state.positions, state.known = said["positions"], True
             state.commits += 1
+            state.problem = None
             for key in ("events", "rows", "lost", "quarantined", "bytes"):
                 setattr(state, key, getattr(state, key) + said[key])
             state.write_ms, state.stage_ms = said["write_ms"], said["stage_ms"]
@@ -348,13 +351,16 @@ class SinkDaemon:
         self._in = (now, events)
         with self._lock:
             outputs = [self._output(name, survey) for name in self._states]
+        problems = [row["problem"] for row in outputs if row["problem"]]
+        if stats is not None and stats["recorder"]["problem"]:
+            problems.insert(0, stats["recorder"]["problem"])
         return {
-            "ready": self.ready,
+            "ready": self.ready and not any(row["problem"] for row in outputs),
             "events_in": events,
             "events_in_s": round((events - count) / max(now - before, 1e-6)),
             "streams": len(survey.streams),
             "peers": 0 if stats is None else sum(x["state"] == "up" for x in stats["links"]),
-            "problem": None if stats is None else stats["recorder"]["problem"],
+            "problem": problems[0] if problems else None,
             "restarts": self.restarts,
             "outputs": outputs,
         }
@@ -381,6 +387,7 @@ class SinkDaemon:
             "stage_ms": state.stage_ms,
             "batch_ms_p50": ordered[len(ordered) // 2] if ordered else 0.0,
             "failures": state.failures,
+            "problem": state.problem if lag else None,
             "repeated": state.again,
         }
 

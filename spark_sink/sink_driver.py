@@ -26,6 +26,7 @@ from pyspark.errors import AnalysisException
 
 from meshmsg import ConfigError, LogError, MeshError
 from meshmsg.spark_sink import planning
+from meshmsg.spark_sink.errors import reason_of
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
 from meshmsg.spark_sink.session import session
@@ -203,14 +204,14 @@ class Job:
         if isinstance(writer.failure, ConfigError | LogError):
             raise writer.failure
         if isinstance(writer.failure, AnalysisException):  # it would not be another one next time
-            raise ConfigError("sink", " ".join(str(writer.failure).split())[:500])
+            raise ConfigError("sink", _analysis(writer.failure))
         text = str(error)
         ours = _OURS.search(text)
         if ours is not None:
             raise ConfigError("sink", ours[2]) if ours[1] != "LossInRange" else Lost(ours[2])
         self.failures += 1
         log.error("%s failed: %s", self.output.name, text)
-        short = text.splitlines()[0][:300]
+        short = reason_of(writer.failure or text)
         self._driver.report({"kind": "failed", "output": self.output.name, "text": short})
         if self.failures > RESTARTS_MAX:
             raise Again(short)
@@ -378,10 +379,21 @@ def main() -> int:
     except (ConfigError, Lost, LogError) as error:
         report({"kind": "error", "text": str(error), "usage": isinstance(error, ConfigError)})
         return USAGE if isinstance(error, ConfigError) else FAILED
+    except AnalysisException as error:  # it would not be another one next time
+        log.exception("the driver failed")
+        report({"kind": "error", "text": _analysis(error), "usage": True})
+        return USAGE
     except BaseException as error:
         log.exception("the driver failed")
-        report({"kind": "failed", "output": "", "text": repr(error)[:300]})
+        text = f"{type(error).__name__}: {reason_of(error)}"
+        report({"kind": "failed", "output": "", "text": text})
         return AGAIN
+
+
+def _analysis(error: AnalysisException) -> str:
+    """What Spark did not understand, or what our own source said of it."""
+    ours = _OURS.search(str(error))
+    return ours[2] if ours is not None else " ".join(str(error).split())[:500]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ WHOLE = {
     "restarts": ("driver_restarts_total", "Times that Spark's driver was started again"),
 }
 GAUGES = {
-    "ready": ("ready", "1 while the queries run"),
+    "ready": ("ready", "1 while the queries run and their batches are written"),
     "streams": ("streams", "Streams in the log"),
     "peers": ("peers", "Peers connected"),
 }

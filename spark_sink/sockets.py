@@ -1,15 +1,11 @@
 """Where a local Spark has the Unix sockets to its Python: a folder that nobody else may look into.
 
-They ask for no password.  The process locks its folder: neither another start of this, nor who
-tidies up the folder for temporary files, removes it then.  What one that was killed has left is
-removed by the next.
+They ask for no password.  What a process that was killed has left is removed by the next.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import fcntl
 import functools
 import logging
 import os
@@ -17,10 +13,12 @@ import re
 import shutil
 import tempfile
 
+from meshmsg._private_folder import PrivateFolder, remove_strays
+
 log = logging.getLogger("meshmsg.spark_sink")
 
 PREFIX = "meshmsg-spark-"
-_OURS = re.compile(PREFIX + r"(?P<pid>[0-9]{1,10})-.+")
+_NAMES = re.compile(PREFIX + r"[0-9]{1,10}-.+")
 #: The longest path of a socket, on the system where it is shortest, and what Spark names one.
 PATH_BYTES_MAX = 103
 NAME_BYTES = len("/.00000000-0000-0000-0000-000000000000.sock")
@@ -46,55 +44,22 @@ def _usual() -> str | None:
 
 
 def _make(parent: str) -> str | None:
-    _remove_strays(parent)
-    made = ""
+    remove_strays(parent, _NAMES, _empty)
     try:
-        made = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent)
-        if len(os.fsencode(made)) + NAME_BYTES <= PATH_BYTES_MAX and _lock(made) is not None:
-            atexit.register(_remove, made, os.getpid())
-            return made
+        made = PrivateFolder.make(f"{PREFIX}{os.getpid()}-", parent)
     except OSError:
         return None
-    os.rmdir(made)
-    return None
-
-
-def _lock(folder: str) -> int | None:
-    """An open file that holds the folder while this process lives; `None` if another has it."""
-    found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(found)
+    if len(os.fsencode(made.path)) + NAME_BYTES > PATH_BYTES_MAX:
+        os.rmdir(made.path)
+        made.close()
         return None
-    return found
+    atexit.register(_remove, made.path, os.getpid())
+    return made.path  # its descriptor stays open, and so it stays locked, until the process ends
 
 
-def _remove_strays(parent: str) -> None:
-    """Remove folders of our own whose process is gone, also by what other containers see."""
-    try:
-        names = os.listdir(parent)
-    except OSError:
-        return
-    for name in names:
-        if (found := _OURS.fullmatch(name)) is None or _is_alive(int(found["pid"])):
-            continue
-        path = os.path.join(parent, name)
-        with contextlib.suppress(OSError):
-            if os.lstat(path).st_uid == os.getuid() and (lock := _lock(path)) is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
-                log.info("removed %s, which a process left behind", path)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
+def _empty(folder: int) -> None:
+    for name in os.listdir(folder):
+        os.unlink(name, dir_fd=folder)
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import math
 from typing import Any
 
 import msgpack
@@ -11,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshmsg import Peer
 from meshmsg._codecs import (
     CODEC_NAMES,
     Codec,
     JsonCodec,
     MsgpackCodec,
     UnknownCodec,
+    check_type,
     codec_for,
     decode_payloads,
     encode_payload,
@@ -209,3 +213,54 @@ def test_codec_that_is_not_known_here_says_what_to_do() -> None:
     (value,) = decode_payloads(codec, [b"\x01"])
     assert isinstance(value, Undecodable)
     assert "the stream uses codec 'cbor': give subscribe(codec=...)" in value.reason
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        math.nan,
+        [1.0, math.inf],
+        {"a": {"b": (None, -math.inf)}},
+        Quote("a", math.nan),
+    ],
+)
+def test_json_does_not_take_numbers_that_it_cannot_say(data: Any) -> None:
+    with pytest.raises(PayloadError, match="JSON has no NaN"):
+        JsonCodec().encode(data)
+    assert MsgpackCodec().encode(data)
+
+
+def test_json_takes_what_only_looks_like_it() -> None:
+    for data in (None, ["null", None], {"null": 1.5}, Quote("null", 0.0)):
+        assert json.loads(JsonCodec().encode(data)) == msgspec.to_builtins(data)
+
+
+class Tree(msgspec.Struct):
+    children: list[Tree] = []
+    quotes: dict[int, Quote | None] = {}
+
+
+class Model:
+    """What pydantic's models are to msgspec: a class that it does not know."""
+
+
+class Holder(msgspec.Struct):
+    models: list[Model]
+
+
+@pytest.mark.parametrize("kind", [int, str | None, list[int], dict[int, Quote], Quote, Tree])
+def test_types_that_payloads_are_decoded_into(kind: Any) -> None:
+    check_type(kind)
+
+
+@pytest.mark.parametrize("kind", [Model, list[Model], dict[str, Model | None], Holder])
+def test_types_that_nobody_taught_are_refused_at_once(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"type: Model is not a type that msgspec knows.*codec="):
+        check_type(kind)
+
+
+def test_subscribe_refuses_a_type_that_it_cannot_give() -> None:
+    with Peer("p") as peer:
+        for kind in (Model, 7):
+            with pytest.raises(ConfigError, match="type"):
+                peer.subscribe("a", type=kind)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from meshmsg import Discovery, EventTooLarge, Record, Security
 from meshmsg._codecs import MsgpackCodec
 from meshmsg._config import (
     DURABILITY_WORDS,
@@ -20,8 +23,11 @@ from meshmsg._config import (
     load_toml,
 )
 from meshmsg._errors import ConfigError, TopicError
+from meshmsg._key_files import new_folder
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._values import check_address, check_name, one_of, parse_size, parse_time
+
+ROOT = Path(__file__).parent.parent
 
 # Sizes and times -------------------------------------------------------------------------------
 
@@ -416,7 +422,7 @@ def test_mesh_toml_has_the_same_keys_as_the_classes(tmp_path: Path) -> None:
         bind=("tcp://127.0.0.1:7000",),
         connect=("tcp://127.0.0.1:7001",),
         mesh="prod",
-        data_dir="./data",
+        data_dir=str(tmp_path / "data"),
         feeds=(Feed("exchange", "trades.**", Multicast("239.255.7.8:30011", ttl=2)),),
         tuning=Tuning(repair_deadline_s=2, frame_bytes=32768),
     )
@@ -509,3 +515,55 @@ def test_words_about_a_log_are_refused_where_there_is_none(words: dict[str, str]
     with pytest.raises(ConfigError, match="durability='log'"):
         Stream("a", **words)  # type: ignore[arg-type]
     assert Stream("a", durability="log", **words)  # type: ignore[arg-type]
+
+
+def test_paths_in_a_file_are_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_folder(tmp_path / "etc" / "keys", "p", None)
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "etc" / "mesh.toml"
+    file.write_text("[peer]\nname='p'\ndata_dir='./data'\n[security]\nkey_dir='keys'\n")
+    for given in (file, Path("etc/mesh.toml")):
+        config = load_toml(given)
+        assert config.data_dir is not None
+        assert Path(config.data_dir).resolve() == tmp_path / "etc" / "data"
+        assert config.security == Security(key_dir=str(Path(given).parent / "keys"))
+    file.write_text("[peer]\nname='p'\ndata_dir='/var/lib/p'\n")
+    assert load_toml(file).data_dir == "/var/lib/p"
+
+
+def test_advice_for_an_event_that_is_too_large_can_be_followed() -> None:
+    small = EventTooLarge("a", 2_000, 1_000)
+    assert "raise the stream's event_bytes_max" in str(small)
+    Stream("a", event_bytes_max=small.size_bytes)
+    large = EventTooLarge("a", 17 << 20, 16 << 20)
+    assert "raise" not in str(large)
+    assert "split the event" in str(large)
+
+
+DOCUMENTED = """
+from meshmsg import Discovery, Record, Security, Stream
+
+Stream("jobs.**", groups="workers")
+Stream("jobs.**", groups=["workers"])
+Stream("jobs.**", groups=("workers",))
+Record("q.**", hold="table")
+Record(["q.**"])
+Discovery(seeds="tcp://mesh.prod.svc:7000", advertise=["tcp://10.0.0.7:7000"])
+Security(mesh_key="...", plain="statsd", other_keys=["..."])
+"""
+
+
+def test_documented_calls_pass_a_strict_type_checker(tmp_path: Path) -> None:
+    program = tmp_path / "documented.py"
+    program.write_text(DOCUMENTED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_one_and_several_are_the_same() -> None:
+    assert Stream("a", groups="g") == Stream("a", groups=["g"])
+    assert Record("q.**") == Record(["q.**"])
+    assert Discovery(seeds="tcp://a:1").seeds == ("tcp://a:1",)

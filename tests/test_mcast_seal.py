@@ -12,7 +12,7 @@ from meshmsg._packet import NACK, SEAL_BYTES, PacketRequest
 from tests.recovery.packets import beat
 
 STREAM = 7
-KEY = "a mesh key, of 32 letters at least"
+KEY = "Zq3-uY8hJx0_vB5nRkT2wLmEo7sD1fGc9aXpQi4HyUz"
 PLAIN = Security(mesh_key=KEY, rotate_every=100, rotate_overlap=5)
 
 

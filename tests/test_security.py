@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import os
 import secrets
@@ -14,7 +15,7 @@ import pytest
 
 import meshmsg._security as security_module
 from meshmsg import ConfigError, Peer, PeerConfig, Security
-from meshmsg._allow import Grant, covers, parse_allow
+from meshmsg._allow import Grant, Names, covers, parse_allow
 from meshmsg._config import config_from_tables
 from meshmsg._key_files import allow, describe, format_allow, new_folder, revoke
 from meshmsg._keyring import EVERYONE, Keyring
@@ -55,12 +56,38 @@ class TestSecurity:
         )
 
     @pytest.mark.parametrize(
-        "key", ["", "secret", "a" * 100, "password" * 5, "0123456789" * 2, b"short"]
+        "key",
+        [
+            "",
+            "secret",
+            "a" * 100,
+            "password" * 5,
+            "0123456789" * 2,
+            b"short",
+            "passwordpasswordpasswordpass1234",
+            "correct horse battery staple 2026",
+            "correct-horse-battery-staple-2026-and-more1",  # of the right length and letters
+            "Ab1" * 14 + "A",
+            "0123456701234567" * 4,
+            "a" * 64,
+            KEY[:-1],
+            KEY + "x",
+            bytes(range(200, 232)),
+        ],
     )
     def test_what_can_be_guessed_is_refused(self, key: Any) -> None:
         with pytest.raises(ConfigError, match=r"meshmsg keys new") as caught:
             Security(mesh_key=key)
         assert not key or str(key) not in str(caught.value).replace("meshmsg keys new", "")
+
+    def test_what_machines_draw_is_taken(self) -> None:
+        for _ in range(1000):
+            data = secrets.token_bytes(32)
+            for key in (data.hex(), data.hex().upper(), base64.b64encode(data), KEY):
+                assert Security(mesh_key=key).keys == (
+                    key if isinstance(key, bytes) else key.encode(),
+                )
+            assert Security(mesh_key=secrets.token_urlsafe(32)).keys
 
     @pytest.mark.parametrize("key", [7, ["x"], {"key": KEY}])
     def test_what_is_no_key_is_refused_without_showing_it(self, key: Any) -> None:
@@ -215,6 +242,19 @@ class TestKeyFiles:
         assert keyring.look() == {key}
         assert keyring.user(b"control", key) is None
 
+    def test_a_new_name_is_taken_from_keys_that_could_use_it_by_a_star(
+        self, tmp_path: Path
+    ) -> None:
+        new_folder(tmp_path, "desk", None)
+        anybody, shop = secrets.token_bytes(32), secrets.token_bytes(32)
+        allow(tmp_path, Grant("*", anybody))
+        keyring = Keyring(Security(key_dir=str(tmp_path)))
+        assert keyring.may_be_named(anybody.hex().encode(), "shop")
+        allow(tmp_path, Grant("shop", shop))
+        assert [keyring.look(), keyring.look()] == [set(), {anybody}]
+        assert not keyring.may_be_named(anybody.hex().encode(), "shop")
+        assert keyring.may_be_named(shop.hex().encode(), "shop")
+
     @pytest.mark.parametrize("text", ["", "\n", "[[peer", "x=" + "[" * 100_000, "\0", None])
     def test_a_list_that_is_broken_lets_nobody_in_and_cuts_nobody_off(
         self, tmp_path: Path, text: str | None
@@ -231,14 +271,20 @@ class TestKeyFiles:
         assert [keyring.look() for _ in range(3)] == [set()] * 3
         assert keyring.grants == before
 
+    @pytest.mark.parametrize("us", [0, 1000])
     def test_files_of_another_user_are_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: int
     ) -> None:
+        """Root is no exception: what another user can change is not the administrator's word."""
         new_folder(tmp_path, "desk", None)
-        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        monkeypatch.setattr(os, "fstat", fstat := Owned(os.fstat, 12345))
+        monkeypatch.setattr(os, "geteuid", lambda: us)
+        monkeypatch.setattr(os, "fstat", fstat := Owned(os.fstat, us))
+        keyring = Keyring(Security(key_dir=str(tmp_path)))
+        fstat.user = 12345
         with pytest.raises(ConfigError, match="belongs to user 12345"):
             Security(key_dir=str(tmp_path))
+        with pytest.raises(ConfigError, match="belongs to user 12345"):
+            keyring._read()
         fstat.user = 0  # the administrator's, as a cluster mounts them
         assert Security(key_dir=str(tmp_path)).keys
 
@@ -246,7 +292,11 @@ class TestKeyFiles:
 class TestAllowList:
     def test_round_trip(self) -> None:
         keys = [secrets.token_bytes(32) for _ in range(3)]
-        grants = [Grant("a", keys[0]), Grant("b-*", keys[1], ("x.**",), (), False)]
+        grants = [
+            Grant("a", keys[0]),
+            Grant("b-*", keys[1], ("x.**",), (), False),
+            Grant("tür\U0001f40d'\"\\", keys[2], ("\U0001d11e.**", 'q"x'), ("é",)),
+        ]
         assert parse_allow(format_allow(grants), "f") == {g.key: g for g in grants}
 
     @pytest.mark.parametrize(
@@ -271,11 +321,20 @@ class TestAllowList:
             parse_allow(text, "allow.toml")
 
     def test_names(self) -> None:
-        assert Grant("desk", b"").is_named("desk")
-        assert not Grant("desk", b"").is_named("desk-1")
-        assert Grant("desk-*", b"").is_named("desk-1")
-        assert not Grant("desk-*", b"").is_named("desk")
-        assert Grant("*", b"").is_named("anything")
+        one, two = b"1", b"2"
+        assert Names([Grant("desk", one)]).keys_of("desk") == {one}
+        assert Names([Grant("desk", one)]).keys_of("desk-1") == set()
+        assert Names([Grant("desk-*", one)]).keys_of("desk-1") == {one}
+        assert Names([Grant("desk-*", one)]).keys_of("desk") == set()
+        assert Names([Grant("*", one)]).keys_of("anything") == {one}
+        assert Names([Grant("desk-*", one), Grant("desk-*", two)]).keys_of("desk-1") == {one, two}
+
+    def test_a_name_belongs_to_the_entry_that_gives_it_most_exactly(self) -> None:
+        any_key, desks, desk = b"1", b"2", b"3"
+        names = Names([Grant("*", any_key), Grant("desk-*", desks), Grant("desk-1", desk)])
+        assert names.keys_of("desk-1") == {desk}
+        assert names.keys_of("desk-2") == {desks}
+        assert names.keys_of("shop") == {any_key}
 
     def test_covering_is_what_trying_all_topics_says(self) -> None:
         """Against brute force: every topic of up to four levels of three names."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg._statsd_lines import Runs, cut, numbers, topic_of, understand
+from meshmsg._statsd_lines import _NUMBER, Runs, cut, numbers, topic_of, understand
 from meshmsg._statsd_report import Growth, metrics_of, word
 from meshmsg._topics import check_topic
 
@@ -71,6 +71,27 @@ def test_reads_numbers_and_counts_what_are_none() -> None:
     assert numbers([b"1e308", b"1"]) == ([1], 1)  # a few of these would add up to infinity
     assert numbers([b"-1e101", b"1e100", b"1e308:1"]) == ([1e100], 2)
     assert numbers([]) == ([], 0)
+
+
+def test_numbers_have_at_most_64_bytes() -> None:
+    longest = b"0." + b"1" * 62
+    assert numbers([longest]) == ([float(longest)], 0)
+    assert numbers([longest + b"1"]) == ([], 1)
+    assert numbers([b"x", longest + b"1", b"1:" + longest + b"1", longest]) == ([float(longest)], 3)
+    assert understand(b"a", b"c|@" + longest) is not None
+    assert understand(b"a", b"c|@" + longest + b"1") is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("tail", [b"x", b"ex", b".x", b"..", b"+"])
+def test_a_datagram_full_of_digits_is_refused_at_once(tail: bytes) -> None:
+    """With a match that goes back for each digit one of these takes longer than the test may."""
+    digits = b"1" * 65_000
+    runs: Runs = {}
+    assert cut([b"a:%b%b|c" % (digits, tail)] * 20, runs) == 20
+    assert numbers(runs[b"a", b"c"]) == ([], 20)
+    assert all(understand(b"a", b"c|@" + digits + tail) is None for _ in range(20))
+    assert _NUMBER.fullmatch(digits + tail) is None  # also without the bound on its length
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshmsg import _topics
+from meshmsg import Peer, _topics
 from meshmsg._errors import ConfigError, TopicError
 from meshmsg._topics import (
     MEMO_TOPICS_MAX,
@@ -19,6 +19,7 @@ from meshmsg._topics import (
     TopicFilter,
     check_pattern,
     check_topic,
+    foreign_wildcards,
 )
 
 WELL_FORMED = [
@@ -367,3 +368,34 @@ def test_filter_memo_is_bounded_and_counts_its_resets() -> None:
     assert topics.memo_resets == 1
     assert topics.matches(names[0])
     assert not topics.matches(names[1])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("orders.#", "'orders.**'"),
+        ("orders.>", "'orders.**'"),
+        ("orders.+.eu", "'orders.*.eu'"),
+        ("orders/+/eu/#", "'orders.*.eu.**'"),
+        ("^orders", "regular expression"),
+        ("(orders|quotes).eu", "regular expression"),
+        (r"orders\.eu", "regular expression"),
+        ("orders.[a-z]", "regular expression"),
+        ("orders.*.**", ""),
+        ("a+b.c#.x>y/z", ""),
+        ("BRK(B).C++.$x", ""),
+    ],
+)
+def test_wildcards_of_other_systems_are_told_apart(pattern: str, hint: str) -> None:
+    assert hint in foreign_wildcards(pattern)
+    assert bool(foreign_wildcards(pattern)) is bool(hint)
+
+
+def test_subscribing_with_wildcards_of_other_systems_is_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Peer("p") as peer, peer.subscribe("orders.#", "quotes.**"):
+        pass
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
+        "subscribing to 'orders.#': '#' is no wildcard here: write 'orders.**'"
+    ]

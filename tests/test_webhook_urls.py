@@ -55,6 +55,7 @@ def test_words_that_allow_nothing_are_refused(word: str) -> None:
         "https://2130706433/", "https://0x7f.1/", "https://0177.0.0.1/", "https://127.1/",
         "https://0/", "https://localhost/", "https://a.LocalHost./", "https://192.168.257/",
         "", 7, None, "https://example.com/" + "x" * 3000, "https://[::1/", "javascript:alert(1)",
+        "https://[::1]@/", "https://[::1]@:80/",
     ],
 )  # fmt: skip
 def test_urls_that_may_not_be_posted_to(url: object) -> None:

@@ -73,7 +73,7 @@ def test_sealed_packet_in_the_page_opens_as_it_is_described() -> None:
 
 
 def test_stream_key_follows_from_the_mesh_key_as_it_is_described() -> None:
-    security = Security(mesh_key="a mesh key, of 32 letters at least")
+    security = Security(mesh_key="Zq3-uY8hJx0_vB5nRkT2wLmEo7sD1fGc9aXpQi4HyUz")
     info = b"multicast stream" + WIRE_ID.to_bytes(8, "little") + (9).to_bytes(8, "little")
     key = HKDF(SHA256(), 32, b"meshmsg mesh key 1", info).derive(security.keys[0])
     assert derive_of(security, WIRE_ID)(9) == (key,)

@@ -7,11 +7,36 @@ import socket
 import struct
 import time
 
+import zmq
+
+from meshmsg.transports.fanout import sub_socket
 from meshmsg.transports.interfaces import Interface
+from meshmsg.transports.reach import why_unreachable
+from meshmsg.transports.zmq_base import Context, milliseconds, unwatch, watch
 
 #: Linux: the MTU that the kernel knows for the way to where a socket is connected.
 IP_MTU = 14
 ECHO_PORT_RANGE = (20_000, 60_000)
+
+
+def why_no_data(context: Context, address: str, key: bytes, timeout_s: float) -> str:
+    """Connect to a data port as a subscriber does; empty if that works, else the reason in words.
+
+    A connection that says nothing would count as a stranger's there.
+    """
+    client = sub_socket(context, 1)
+    watcher = watch(client, zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    try:
+        if context.curve is not None:
+            context.curve.dial(client, key)
+        client.connect(address)
+        if watcher.poll(milliseconds(timeout_s)):
+            return ""
+    finally:
+        unwatch(client)
+        watcher.close(linger=0)
+        client.close(linger=0)
+    return why_unreachable(address, timeout_s) or "connected, but nobody shakes hands"
 
 
 def multicast_echo(interface: Interface, timeout_s: float) -> float:

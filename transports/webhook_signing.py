@@ -28,11 +28,3 @@ def verify(body: bytes, headers: Mapping[str, str], secret: str) -> None:
         raise ValueError(str(error)) from None
     except (TypeError, ValueError):  # such as a signature that is not base64
         raise ValueError("the signature cannot be read") from None
-
-
-def check_key(secret: str) -> None:
-    """Raises `ValueError` if it is not a secret of the specification."""
-    try:
-        Webhook(secret)
-    except Exception as error:  # the library has several
-        raise ValueError(str(error)) from None

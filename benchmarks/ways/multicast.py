@@ -21,7 +21,7 @@ from meshmsg import Multicast, Peer, Security, Stream, Subscription
 from meshmsg.testing import lose_packets
 
 SEED = 7
-MESH_KEY = "known to all who read this: 7f3a9c1e5b2d8046"
+MESH_KEY = "Known_To_All_Who_Read_This_7f3a9c1e5b2d8046"
 
 
 def _security(task: Task) -> Security | None:

@@ -158,13 +158,16 @@ receive(Datagrams *self, uint64_t spin_ns)
     if (data == NULL) {
         data = PyBytes_FromStringAndSize(self->room, size);
     } else {
-        _PyBytes_Resize(&data, size);
+        _PyBytes_Resize(&data, size); /* sets data to NULL where it fails */
+    }
+    if (data == NULL) {
+        return NULL;
     }
     PyObject *step = PyLong_FromSsize_t(read_control(self, &message, size));
     PyObject *source = find_source(self, &message);
-    PyObject *made = data && step && source ? self->kind->tp_alloc(self->kind, 3) : NULL;
+    PyObject *made = step && source ? self->kind->tp_alloc(self->kind, 3) : NULL;
     if (made == NULL) {
-        Py_XDECREF(data);
+        Py_DECREF(data);
         Py_XDECREF(step);
         Py_XDECREF(source);
         return NULL;

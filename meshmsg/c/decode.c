@@ -414,7 +414,7 @@ fill_plain(PyObject *frame, PyObject *data, const Header *h)
 {
     const char *start = PyBytes_AS_STRING(data);
     size_t size = (size_t)PyBytes_GET_SIZE(data), at = HEADER_BYTES;
-    if (h->table > size - at) {
+    if (h->table > size - at) { /* a sum could wrap where size_t has 32 bits */
         return refuse("topic table does not fit the frame");
     }
     if (SET_FRAME(F_TOPICS, topics_of(start + at, h->table)) < 0 || fill_nothing(frame) < 0) {
@@ -526,13 +526,18 @@ mm_whole_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t na
         PyErr_SetString(PyExc_TypeError, "whole_batch(frame: Frame, stream: str, codec: Codec)");
         return NULL;
     }
+    PyObject *count = get_slot(args[0], frame_slots[F_COUNT]);
+    if (count == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a frame that was not read has no count");
+        return NULL;
+    }
     PyObject *batch = batch_type->tp_alloc(batch_type, 0);
     if (batch == NULL) {
         return NULL;
     }
     if (SET_BATCH(B_FRAME, Py_NewRef(args[0])) < 0 || SET_BATCH(B_STREAM, Py_NewRef(args[1])) < 0
         || SET_BATCH(B_CODEC, Py_NewRef(args[2])) < 0 || SET_BATCH(B_LO, PyLong_FromLong(0)) < 0
-        || SET_BATCH(B_HI, Py_XNewRef(get_slot(args[0], frame_slots[F_COUNT]))) < 0
+        || SET_BATCH(B_HI, Py_NewRef(count)) < 0
         || SET_BATCH(B_KEEP, Py_NewRef(Py_None)) < 0 || SET_BATCH(B_DATA, Py_NewRef(Py_None)) < 0
         || SET_BATCH(B_PAYLOADS, Py_NewRef(Py_None)) < 0) {
         Py_CLEAR(batch);

@@ -140,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and end the process with its exit status."""
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         app(args=arguments, prog_name="meshmsg")
     except KeyboardInterrupt:  # before or after the verb's own code
         sys.exit(INTERRUPTED)

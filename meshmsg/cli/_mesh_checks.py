@@ -16,7 +16,7 @@ from meshmsg._scout import interfaces_of
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.transports.mdns import Beacon, Service
 from meshmsg.transports.reach import is_loopback, split_target, why_unreachable
-from meshmsg.transports.trials import path_mtu
+from meshmsg.transports.trials import path_mtu, why_no_data
 
 MDNS_S = 3.0
 PORT_S = 2.0
@@ -24,6 +24,8 @@ CLOCK_ROUNDS = 5
 CLOCK_WARN_S = 0.1
 CLOCK_FAIL_S = 5.0
 SEEN_MAX = 10
+#: A stream may wait for a moment: that is what backpressure does.
+BLOCKED_FAIL_S = 1.0
 
 
 def mdns(interface: str) -> Iterator[Finding]:
@@ -42,7 +44,8 @@ def mdns(interface: str) -> Iterator[Finding]:
         return
     try:
         # Port 9 is "discard", and the mesh nobody's: no peer will try to connect.
-        beacon.announce(f"doctor-{token}", hosts, 9, {"mesh": f"doctor-{token}", "id": "0"})
+        name = f"doctor-{token}"
+        beacon.announce(name, hosts, 9, {"mesh": name, "peer": name, "id": "0"})
         deadline = time.monotonic() + MDNS_S
         while time.monotonic() < deadline:
             if any(service.records.get("mesh") == f"doctor-{token}" for service in list(seen)):
@@ -104,7 +107,8 @@ def peers(peer: Peer, connect: list[str]) -> Iterator[Finding]:
 
 def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
     where = f"{link.peer} at {link.address}" if link.peer else link.address
-    why = why_unreachable(link.address, PORT_S)
+    # A link that is up proves the port; a connection that says nothing would count as a stranger's.
+    why = "" if link.state == "up" else why_unreachable(link.address, PORT_S)
     if why:
         fix = "start the peer there; check the address, its bind= (not loopback?) and the firewall"
         yield Finding("ports", FAIL, f"{where}: {why}", fix)
@@ -119,7 +123,10 @@ def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
     if link.state == "duplicate":
         yield Finding("ports", OK, f"{where}: another address of a peer that is here")
         return
-    data = why_unreachable(link.data_address, PORT_S) if link.data_address else ""
+    context = peer._open_node()._context
+    data = ""
+    if link.data_address:
+        data = why_no_data(context, link.data_address, link.data_key, PORT_S)
     if data:
         fix = "every address has a second port for the data: let both through the firewall"
         yield Finding("ports", FAIL, f"{where}: data at {link.data_address}: {data}", fix)
@@ -132,7 +139,7 @@ def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
 
 def _refusal_fix(reason: str) -> str:
     if "public key" in reason:
-        return "put it on the list: meshmsg keys allow DIR $(meshmsg keys show OTHER --key)"
+        return "list it: meshmsg keys allow DIR $(meshmsg keys show OTHER --key) --name X"
     if " key" in reason:
         return "give both the same keys: meshmsg --keys DIR doctor, or --mesh-key-file FILE"
     if "mesh" in reason:
@@ -154,6 +161,46 @@ def _figures(peer: Peer, link: Link, where: str) -> Iterator[Finding]:
         yield Finding("protocol", FAIL, text, fix)
     else:
         yield Finding("protocol", OK, text)
+    try:
+        yield from _streams(answer, where)
+    except (AttributeError, KeyError, TypeError) as error:
+        yield Finding("streams", WARN, f"{where}: its figures cannot be read: {error!r}")
+
+
+def _streams(answer: dict[str, Any], where: str) -> Iterator[Finding]:
+    """What the peer's own figures say: who blocks it, who lost events, what it lost itself."""
+    found = [*_blocked(answer, where), *_lost(answer, where)]
+    yield from found or [Finding("streams", OK, f"{where}: nobody is blocked, nothing is lost")]
+
+
+def _blocked(answer: dict[str, Any], where: str) -> Iterator[Finding]:
+    fix = "see `meshmsg peers -c ADDRESS`: help or end the slow one, or choose another overflow="
+    for label, stream in answer["streams"].items():
+        if stream["blocked"]:
+            since_s = max((s["blocked_s"] for s in stream["subscribers"]), default=0.0)
+            status = FAIL if since_s >= BLOCKED_FAIL_S else WARN
+            who = ", ".join(stream["blocked_by"]) or "somebody"
+            text = f"{where}: {label} is blocked for {since_s:.1f} s by {who}"
+            yield Finding("blocked", status, text, fix)
+
+
+def _lost(answer: dict[str, Any], where: str) -> Iterator[Finding]:
+    fix = "docs/guarantees.md says what each reason means, and what to do"
+    for label, stream in answer["streams"].items():
+        for one in stream["subscribers"]:
+            if one["lost"]:
+                text = f"{where}: {one['name']} lost events of {label}: {_reasons(one['lost'])}"
+                yield Finding("lost", WARN, text, fix)
+    for subscription in answer["subscriptions"]:
+        for source in subscription["sources"]:
+            if source["lost"]:
+                lost = _reasons(source["lost"])
+                text = f"{where}: its {subscription['name']} lost events of {source['stream']}"
+                yield Finding("lost", WARN, f"{text}: {lost}", fix)
+
+
+def _reasons(lost: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in lost.items())
 
 
 def _path(link: Link, where: str) -> Iterator[Finding]:

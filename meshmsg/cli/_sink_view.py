@@ -9,7 +9,8 @@ from meshmsg.cli._values import safe
 
 
 def _head(figures: Figures) -> str:
-    state = "running" if figures["ready"] else "Spark starts"
+    starting = "tries again" if figures["problem"] else "Spark starts"
+    state = "running" if figures["ready"] else starting
     state = "ended" if figures.get("ended") else state
     text = f"{state}  in {figures['events_in']:,} events  {figures['events_in_s']:,}/s"
     return text + waits(figures)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg._allow import Grant, check_grant_name, check_patterns, parse_public_key
+from meshmsg._errors import ConfigError
 from meshmsg._key_files import allow, describe, new_folder, read_mesh_key, revoke
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
 from meshmsg.cli._help import help_text
@@ -30,6 +31,14 @@ HELP = help_text(
 )
 
 Dir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder with the keys.")]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        show_default=False,
+        help="What the peer calls itself; 'desk-*' for several. To be given.",
+    ),
+]
 Patterns = list[str] | None
 
 
@@ -45,9 +54,7 @@ def register(app: typer.Typer) -> None:
 
 def new(
     directory: Dir,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="What the peer calls itself; 'desk-*' for several.")
-    ] = "*",
+    name: Name = None,
     mesh_key_file: Annotated[
         Path | None,
         typer.Option(
@@ -58,7 +65,7 @@ def new(
     quiet: Quiet = False,
 ) -> int:
     """Make keys."""
-    check_grant_name("name", name)
+    name = _name(name)
     known = None if mesh_key_file is None else read_mesh_key(mesh_key_file)
     grant = new_folder(directory, name, known)
     if json:
@@ -101,9 +108,7 @@ def show(
 def add(
     directory: Dir,
     public_key: Annotated[str, typer.Argument(metavar="KEY", help="As `keys show` prints it.")],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="What the peer calls itself; 'desk-*' for several.")
-    ] = "*",
+    name: Name = None,
     publish: Annotated[
         Patterns,
         typer.Option(
@@ -125,7 +130,7 @@ def add(
 ) -> int:
     """Let somebody in."""
     grant = Grant(
-        check_grant_name("name", name),
+        _name(name),
         parse_public_key("KEY", public_key),
         _patterns("publish", publish),
         _patterns("subscribe", subscribe),
@@ -153,6 +158,13 @@ def remove(
     if not gone:
         complain(f"{who!r} is not on the list: `meshmsg keys show {directory}`")
     return GOOD if gone else BAD
+
+
+def _name(given: str | None) -> str:
+    if given is None:
+        problem = "say what the peer calls itself: --name desk, or --name 'desk-*' for several"
+        raise ConfigError("name", f"{problem}; --name '*' lets the key use any name left")
+    return check_grant_name("name", given)
 
 
 def _patterns(field: str, given: Patterns) -> tuple[str, ...]:

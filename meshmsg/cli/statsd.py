@@ -24,6 +24,7 @@ from meshmsg.cli._options import (
     seconds,
     tell_addresses,
 )
+from meshmsg.cli._secrets import SecretFile, read_secret_or, warn_of_secret
 
 HELP = help_text(
     "Receive StatsD metrics over UDP and publish them as events, added up for each interval.",
@@ -71,11 +72,13 @@ def statsd(
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Each sample as an event, too.")] = False,
+    secret_file: SecretFile = None,
     secret: Annotated[
         str | None,
         typer.Option(
             envvar="MESHMSG_STATSD_SECRET",
             show_default=False,
+            callback=warn_of_secret,
             help="Take packets only if they are signed with this, as Brubeck's are.",
         ),
     ] = None,
@@ -97,9 +100,10 @@ def statsd(
     interval_s = seconds("--interval", interval)
     if interval_s <= 0:
         raise usage("--interval", "must be more than 0 seconds")
+    secret = read_secret_or(secret_file, secret)
     if to is not None:
         if bind or raw or secret:
-            raise usage("--to", "sends: --bind, --raw and --secret are for receiving")
+            raise usage("--to", "sends: --bind, --raw and secrets are for receiving")
         return _send(to, prefix or "meshmsg", interval_s, count, connect, mesh, quiet)
     from meshmsg.statsd import StatsdServer
 

@@ -27,6 +27,7 @@ from meshmsg.cli._options import (
     peer_from,
     tell_addresses,
 )
+from meshmsg.cli._secrets import SecretFile, read_secret_or, warn_of_secret
 from meshmsg.cli._values import iso_time, safe, to_json
 
 if TYPE_CHECKING:
@@ -45,6 +46,14 @@ HELP = help_text(
     ),
 )
 Hook = Annotated[str, typer.Argument(metavar="NAME", help="The webhook, as ls shows it.")]
+Secret = Annotated[
+    str | None,
+    typer.Option(
+        callback=warn_of_secret,
+        show_default=False,
+        help="whsec_... to sign with: better in a file. One is made if not given.",
+    ),
+]
 LONG = 60
 
 
@@ -85,9 +94,8 @@ def add(
     name: Annotated[
         str | None, typer.Option(help="How it is called. Made from the host if not given.")
     ] = None,
-    secret: Annotated[
-        str | None, typer.Option(help="whsec_... to sign with. One is made if not given.")
-    ] = None,
+    secret_file: SecretFile = None,
+    secret: Secret = None,
     order: Annotated[
         str,
         typer.Option(help="none; all: one after the other, each until it is settled; key: by key."),
@@ -118,7 +126,7 @@ def add(
             url,
             topics,
             name=name,
-            secret=secret,
+            secret=read_secret_or(secret_file, secret),
             order=order,
             concurrency=concurrency,
             batch=batch,
@@ -187,13 +195,14 @@ def enable(name: Hook, data_dir: DataDir = None) -> int:
 
 def rotate(
     name: Hook,
-    secret: Annotated[str | None, typer.Option(help="The new one. Made if not given.")] = None,
+    secret_file: SecretFile = None,
+    secret: Secret = None,
     keep: Annotated[str, typer.Option(metavar="TIME", help="How long the old ones hold.")] = "24h",
     data_dir: DataDir = None,
 ) -> int:
     """Sign with a new secret."""
     with _registry(data_dir) as registry:
-        print(registry.rotate(name, secret, keep=keep))
+        print(registry.rotate(name, read_secret_or(secret_file, secret), keep=keep))
     return GOOD
 
 

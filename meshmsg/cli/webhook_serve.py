@@ -22,14 +22,15 @@ from meshmsg.cli._options import (
     Quiet,
     tell_addresses,
 )
+from meshmsg.cli._secrets import SecretsFile, read_secrets, warn_of_secret
 
 HELP = help_text(
     "Take posted webhooks as events, each once, and answer when they are in the stream.",
     "Signatures are checked: of the Standard Webhooks specification, or GitHub's. With --data-dir "
     "the stream is durable, and posts are answered when they are on the disk.",
     examples=(
-        "meshmsg webhook serve --topic hooks.shop --secret whsec_... --data-dir ./data",
-        "meshmsg webhook serve --topic 'hooks.github.{type}' --scheme github --secret s3cret",
+        "meshmsg webhook serve --topic hooks.shop --secret-file shop.key --data-dir ./data",
+        "meshmsg webhook serve --topic 'hooks.github.{type}' --scheme github --secret-file gh.key",
     ),
 )
 
@@ -47,12 +48,14 @@ def serve(
         str, typer.Option("--bind", "-b", metavar="HOST:PORT", help="Listen here for posts.")
     ] = "127.0.0.1:8080",
     path: Annotated[str, typer.Option(help="The path that is posted to.")] = "/",
+    secret_file: SecretsFile = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
             envvar="MESHMSG_WEBHOOK_SECRET",
             show_default=False,
-            help="What posts are signed with. Several while one is replaced.",
+            callback=warn_of_secret,
+            help="What posts are signed with: better in a file, or in the environment.",
         ),
     ] = None,
     scheme: Annotated[
@@ -97,7 +100,7 @@ def serve(
         peer,
         bind,
         topic=topic,
-        secrets=tuple(secret or ()),
+        secrets=(*read_secrets(secret_file), *(secret or ())),
         scheme=scheme,
         path=path,
         tolerance=tolerance,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Peer, Security, Stream
+from meshmsg import Peer, PublishTimeout, Security, Stream, Tuning
 from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
 from meshmsg.cli._key_checks import keys
 from tests.netns import Network, needs_namespaces
+from tests.remote import wait_until
 
 MESH = f"doctor-test-{os.getpid()}"
 
@@ -55,6 +57,66 @@ def test_named_peer_is_looked_at_closely(run: Any) -> None:
         assert found["protocol"]["found"].endswith("protocol 1")
         assert found["clock"]["status"] == OK
         assert "ms (within" in found["clock"]["found"]
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_looking_leaves_no_alarms_behind(
+    run: Any, monkeypatch: pytest.MonkeyPatch, secured: bool
+) -> None:
+    security = None
+    if secured:
+        mesh_key = secrets.token_urlsafe(32)
+        security = Security(mesh_key=mesh_key)
+        monkeypatch.setenv("MESHMSG_MESH_KEY", mesh_key)
+    settings: dict[str, Any] = {"mesh": MESH, "security": security, "discovery": "zeroconf"}
+    with Peer("exchange", streams=[Stream("quotes.**")], **settings) as peer:
+        for _ in range(2):
+            status, found = doctor(run, "--connect", peer.address, "--discovery", "auto")
+            assert status == 0, found
+            assert "control and data port" in found["ports"]["found"]
+            assert found["streams"]["status"] == OK
+        counts = {**peer.stats()["counters"], **peer.stats()["security"]}
+        alarms = {k: v for k, v in counts.items() if "strange" in k or k == "handshakes_failed"}
+        assert not any(alarms.values()), alarms
+
+
+def test_blocked_streams_and_losses_are_told(run: Any) -> None:
+    streams = [
+        Stream("slow.**", overflow="block", window_bytes="64KiB"),
+        Stream("lossy.**", overflow="drop_oldest", buffer_bytes="64KiB"),
+    ]
+    stalled = Tuning(inbox_bytes_max=64 * 1024, queue_frames=4)
+    with (
+        Peer("exchange", mesh=MESH, streams=streams, tuning=stalled) as peer,
+        Peer("desk", mesh=MESH, connect=peer.address, tuning=stalled) as desk,
+        desk.subscribe("**") as events,
+    ):
+        peer.wait_for_subscribers("slow.a", timeout=60)
+        publish_until_blocked(peer, "slow.a")
+        status, found = doctor(run, "--connect", peer.address, "--discovery", "none")
+        assert status == 1
+        assert found["blocked"]["status"] == FAIL
+        assert "slow.** is blocked for" in found["blocked"]["found"]
+        assert "desk/" in found["blocked"]["found"]
+        for _ in range(2000):
+            peer.publish("lossy.a", bytes(10_000))
+        while not desk.stats()["subscriptions"][0]["sources"] or not events.losses:
+            assert events.get(timeout=60) is not None
+        wait_until(lambda: any(s["lost"] for s in subscribers(peer, "lossy.**")))
+        status, found = doctor(run, "--connect", peer.address, "--discovery", "none")
+        assert "desk/" in found["lost"]["found"]
+        assert "overflow" in found["lost"]["found"]
+
+
+def publish_until_blocked(peer: Peer, topic: str) -> None:
+    with contextlib.suppress(PublishTimeout):
+        while True:
+            peer.publish(topic, bytes(10_000), timeout=2)
+
+
+def subscribers(peer: Peer, label: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = peer.stats()["streams"][label]["subscribers"]
+    return found
 
 
 def test_keys_are_looked_at_and_their_want_is_named(

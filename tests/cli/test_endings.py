@@ -33,6 +33,27 @@ def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
     assert not alive
 
 
+INTERRUPTED_WHILE_LOADING = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupt())
+runpy.run_module("meshmsg", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer", "meshmsg.cli.sub"])
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module, "sub", "a.**"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_ctrl_c_ends_sub(start: Any) -> None:
     sub = start("sub", "a.**", "--bind", FREE)
     sub.address()

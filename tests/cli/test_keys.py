@@ -87,13 +87,24 @@ def test_from_new_keys_to_an_event(tmp_path: Path, keys: Callable[..., Any]) -> 
     assert "is not on the list" in keys("revoke", shop, "desk", status=1).stderr
 
 
+def test_any_name_is_given_only_where_it_is_asked_for(
+    tmp_path: Path, keys: Callable[..., Any]
+) -> None:
+    keys("new", tmp_path / "k", "--name", "p")
+    keys("allow", tmp_path / "k", "ab" * 32, "--name", "*")
+    shown = json.loads(keys("show", tmp_path / "k", "--json").stdout)
+    assert [row["name"] for row in shown["allow"]] == ["p", "*"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["new", "{dir}"], "is there already"),
-        (["new", "{dir}/x", "--mesh-key-file", "{dir}/nothing"], "cannot be read"),
-        (["allow", "{dir}", "abc"], "is not a public key"),
-        (["allow", "{dir}", "ab" * 32, "--publish", "a..b"], "publish"),
+        (["new", "{dir}", "--name", "p"], "is there already"),
+        (["new", "{dir}/x", "--name", "p", "--mesh-key-file", "{dir}/nothing"], "cannot be read"),
+        (["new", "{dir}/x"], "say what the peer calls itself"),
+        (["allow", "{dir}", "abc", "--name", "p"], "is not a public key"),
+        (["allow", "{dir}", "ab" * 32], "say what the peer calls itself"),
+        (["allow", "{dir}", "ab" * 32, "--name", "p", "--publish", "a..b"], "publish"),
         (["show", "{dir}/nothing"], "cannot be read"),
     ],
 )

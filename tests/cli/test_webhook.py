@@ -92,6 +92,43 @@ def test_wrong_usage_is_said(run: Any, tmp_path: Path, arguments: tuple[str, ...
     assert result.stderr
 
 
+def test_a_secret_comes_from_a_file_and_one_on_the_command_line_is_warned_about(
+    run: Any, tmp_path: Path
+) -> None:
+    file, secret = tmp_path / "key", "whsec_" + "c2VjcmV0" * 4
+    file.write_text(f"{secret}\n")
+    file.chmod(0o600)
+    add = ("webhook", "add", "https://example.com/x", "--topics", "a", "--data-dir", str(tmp_path))
+    good = run(*add, "--name", "a", "--secret-file", str(file))
+    assert (good.exit_code, good.stdout.split()[1], good.stderr) == (0, secret, "")
+    warned = run(*add, "--name", "b", "--secret", secret)
+    assert (warned.exit_code, warned.stdout.split()[1]) == (0, secret)
+    assert "--secret is seen by everybody" in warned.stderr
+    assert secret not in warned.stderr
+    assert run(*add, "--secret-file", str(file), "--secret", secret).exit_code == 2
+    new = "whsec_" + "bmV3c2VjcmV0" * 3
+    file.write_text(new)
+    turned = run("webhook", "rotate", "a", "--secret-file", str(file), "--data-dir", str(tmp_path))
+    assert turned.stdout.strip() == new
+    file.chmod(0o644)
+    assert "chmod 600" in run(*add, "--secret-file", str(file)).stderr
+    assert run(*add, "--secret-file", str(tmp_path / "none")).exit_code == 2
+
+
+def test_the_environment_has_the_secrets_of_a_server_without_a_warning(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = ("webhook", "serve", "--topic", "hooks.a", "--data-dir", str(tmp_path))
+    monkeypatch.setenv("MESHMSG_WEBHOOK_SECRET", "no secret")
+    found = run(*serve)
+    assert (found.exit_code, "whsec_" in found.stderr) == (2, True)
+    assert "everybody" not in found.stderr
+    monkeypatch.delenv("MESHMSG_WEBHOOK_SECRET")
+    assert "everybody" in run(*serve, "--secret", "no secret").stderr
+    (tmp_path / "empty").touch(0o600)
+    assert "is empty" in run(*serve, "--secret-file", str(tmp_path / "empty")).stderr
+
+
 def test_a_folder_has_to_be_named(run: Any) -> None:
     result = run("webhook", "ls")
     assert result.exit_code == 2

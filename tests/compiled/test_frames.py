@@ -229,3 +229,11 @@ def test_refused_frames_leave_nothing_behind() -> None:
     for _ in range(50):
         read_all()
     assert sys.getallocatedblocks() - before < 100
+
+
+def test_a_frame_that_was_not_read_gives_no_batch_but_an_error() -> None:
+    from meshmsg._codecs import codec_for
+
+    empty = object.__new__(_frame.Frame)
+    with pytest.raises(AttributeError, match="has no count"):
+        _speed.whole_batch(empty, "p/s", codec_for("msgpack"))

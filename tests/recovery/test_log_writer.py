@@ -788,3 +788,25 @@ def test_cursors_are_written_though_the_clock_was_set_back() -> None:
     assert cursor is not None
     assert cursor.seq == 1
     writer.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_log_is_its_owners_unless_its_folder_is_shared_with_a_group(
+    tmp_path: Path, shared: bool
+) -> None:
+    """Whatever the umask leaves; the set-group-ID bit of the data directory says it otherwise."""
+    data_dir = tmp_path / "data"
+    if shared:
+        data_dir.mkdir()
+        data_dir.chmod(0o2750)
+    umask = os.umask(0o022)
+    try:
+        with LogWriter(str(data_dir), STREAM) as log:
+            log.begin(7)
+            log.write(frame_of(7, 0, [b"1"]), 0, 1)
+    finally:
+        os.umask(umask)
+    found = [data_dir, *data_dir.rglob("*")]
+    folders = {path.stat().st_mode & 0o7777 for path in found if path.is_dir()}
+    files = {path.stat().st_mode & 0o7777 for path in found if path.is_file()}
+    assert (folders, files) == (({0o2750}, {0o640}) if shared else ({0o700}, {0o600}))

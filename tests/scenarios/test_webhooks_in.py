@@ -293,7 +293,10 @@ def test_killed_between_taking_and_answering_it_is_taken_once(tmp_path: Path) ->
     """Posts are repeated until they are answered, and the server is killed in the middle."""
     port = free_port()
     bind = ("--bind", f"127.0.0.1:{port}", "--data-dir", str(tmp_path), "--quiet")
-    command = ("webhook", "serve", "--topic", "hooks.shop", "--secret", SECRET, *bind)
+    key = tmp_path / "shop.key"
+    key.write_text(SECRET)
+    key.chmod(0o600)
+    command = ("webhook", "serve", "--topic", "hooks.shop", "--secret-file", str(key), *bind)
 
     def start() -> subprocess.Popen[bytes]:
         return processes.start([sys.executable, "-m", "meshmsg", "--log", "off", *command])
@@ -367,6 +370,8 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
             ({"scheme": "none"}, "secrets"),
             ({"secrets": "whsec_"}, "secrets"),
             ({"secrets": "whsec_%"}, "secrets"),
+            ({"secrets": "foo"}, "secrets"),
+            ({"secrets": [SECRET, "whsec_Zm9v"]}, "secrets"),
             ({"scheme": "other"}, "scheme"),
             ({"topic": "a b"}, "topic"),
             ({"topic": "orders"}, "topic"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import socket
 import ssl
 import threading
@@ -25,6 +26,7 @@ from meshmsg import (
     _webhook_undertaker,
     webhooks,
 )
+from meshmsg.recovery import webhook_retry
 from meshmsg.webhooks import WebhookRegistry, Webhooks
 from tests.hooks import HANG, RESET, Receiver
 from tests.remote import wait_until
@@ -151,6 +153,38 @@ def test_retry_after_is_obeyed_for_the_whole_endpoint(tmp_path: Path, status: in
         shop.publish_many("orders.eu", range(3))
         wait_until(lambda: len(receiver.taken) == 3, PATIENCE_S, "posts")
         assert times[1] - times[0] >= 0.95
+
+
+def test_retry_after_is_when_it_is_tried_again_and_costs_no_attempt(tmp_path: Path) -> None:
+    """Two attempts in all, an hour apart; the endpoint puts the event off three times."""
+    posts: list[Any] = []
+
+    def answer(post: Any) -> Any:
+        posts.append(post)
+        return (429, {"Retry-After": "1"}) if len(posts) < 4 else 204
+
+    with mesh(tmp_path) as (shop, _, hooks), Receiver(answer) as receiver:
+        hooks.add(receiver.url, "orders.**", allow=LOCAL, schedule=(0, 3600))
+        shop.publish("orders.eu", 1)
+        wait_until(lambda: len(receiver.taken) == 1, PATIENCE_S, "the post")
+        wait_until(lambda: hooks.deliveries()[0].state == "delivered", PATIENCE_S)
+        assert hooks.deliveries()[0].attempts == 1
+
+
+def test_the_first_success_after_an_outage_brings_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their own next attempts are an hour away."""
+    monkeypatch.setattr(webhook_retry, "OUTAGE_S", 0.0)
+    up = threading.Event()
+    with mesh(tmp_path) as (shop, _, hooks), Receiver(lambda _: 204 if up.is_set() else 503) as it:
+        hooks.add(it.url, "orders.**", allow=LOCAL, schedule=(0, 3600, 3600))
+        shop.publish_many("orders.eu", range(10))
+        waits = "status 503"
+        wait_until(lambda: [d.error for d in hooks.deliveries()] == [waits] * 10, PATIENCE_S)
+        up.set()
+        shop.publish("orders.eu", 10)
+        wait_until(lambda: len(it.taken) == 11, PATIENCE_S, "posts")
 
 
 def test_a_dead_endpoint_ends_in_the_dead_letters_and_is_disabled(tmp_path: Path) -> None:
@@ -617,3 +651,21 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match="dead letters"),
     ):
         Webhooks(peer)
+
+
+def test_interrupted_while_it_starts_it_leaves_no_threads_and_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(runner: _webhook_runner.Runner) -> None:
+        signal.raise_signal(signal.SIGINT)  # Python runs its handler in the main thread
+        runner._stopping.wait()
+
+    with Peer("hooks", data_dir=tmp_path) as peer:
+        with monkeypatch.context() as patch:
+            patch.setattr(_webhook_runner.Runner, "_post", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                Webhooks(peer).__enter__()
+        names = [thread.name for thread in threading.enumerate()]
+        assert not [name for name in names if name.startswith("meshmsg-webhooks")]
+        with Webhooks(peer) as hooks:
+            assert hooks.alive

@@ -60,6 +60,12 @@ def test_toml_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ({"format": "parqet"}, "format: 'parqet' is not one of.*did you mean 'parquet'"),
         ({"out": "s3://bucket/x"}, "not to s3"),
+        ({"out": Path("s3://bucket/x")}, "not to s3"),
+        ({"out": "hdfs:///x"}, "not to hdfs"),
+        ({"losses": Path("gs://bucket/x")}, "losses: .*not to gs"),
+        ({"payload": "avro"}, "payload: 'avro' is not one of binary, json, variant"),
+        ({"payload": "id BIGNT"}, "payload: 'id BIGNT': BIGNT is not a type; did you mean BIGINT"),
+        ({"payload": "a MAP<STRING, INT>, b FOO"}, "payload: 'b FOO': FOO is not a type"),
         ({"topics": ("a..b",)}, "topic|pattern"),
         ({"sql": "SELECT 1", "transform": "a:b"}, "transform: there is sql already"),
         ({"transform": "a.b"}, "transform: 'a.b' is not a function"),
@@ -77,6 +83,38 @@ def test_toml_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_wrong_output_is_named(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Output(**{"out": "lake/quotes", **fields})
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "JSON",
+        "id BIGINT, price DOUBLE",
+        "STRUCT<id: BIGINT, price: DOUBLE>",
+        "a MAP<STRING, INT>, b ARRAY<STRUCT<x: INT, y: STRING>>",
+        "d DECIMAL(10, 2) NOT NULL, c STRING COMMENT 'a, b c'",
+        "`a, b c` INT, `time` TIMESTAMP_NTZ",
+    ],
+)
+def test_payloads_that_spark_knows_are_taken(payload: str) -> None:
+    assert Output(out="lake/quotes", payload=payload).payload.lower() == payload.lower()
+
+
+@pytest.mark.parametrize(
+    "out", ["file:///lake/quotes", Path("file:///lake/quotes"), "/lake/quotes"]
+)
+def test_files_may_be_named_as_uris(out: str | Path) -> None:
+    assert Output(out=out).out == "/lake/quotes"  # type: ignore[arg-type]
+
+
+def test_the_command_refuses_what_it_cannot_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for scheme in ("s3", "hdfs", "gs", "abfss"):
+        done = CliRunner().invoke(app, ["sink", "--out", f"{scheme}://bucket/t", "--from", "data"])
+        assert (done.exit_code, f"not to {scheme}" in done.output) == (2, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,25 @@ def test_cursor_follows_the_table_and_figures_say_how_far_it_is(tmp_path: Path) 
     assert (found["rows"], found["lag_events"], found["batch_ms"]) == (60, 40, 9)
 
 
+def test_figures_name_what_keeps_batches_back_until_one_is_written(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path)
+    daemon._take({"kind": "ready"})
+    figures = daemon.figures()
+    assert (figures["ready"], figures["problem"]) == (True, None)
+    daemon._take({"kind": "failed", "output": "lake", "text": "the disk is full: /lake"})
+    figures = daemon.figures()
+    assert (figures["ready"], figures["problem"]) == (False, "the disk is full: /lake")
+    assert figures["outputs"][0]["problem"] == "the disk is full: /lake"
+    counts = dict.fromkeys(("events", "rows", "lost", "quarantined", "bytes"), 60)
+    times = {"write_ms": 5.0, "stage_ms": 4.0, "newest_time": time.time()}
+    positions = {f"{STREAM}/{EPOCH}": 60}
+    daemon._take({"kind": "commit", "output": "lake", "positions": positions, **counts, **times})
+    figures = daemon.figures()
+    assert (figures["ready"], figures["problem"]) == (True, None)
+    daemon._take({"kind": "failed", "output": "", "text": "no Java"})  # of all outputs
+    assert daemon.figures()["problem"] == "no Java"
+
+
 def test_lag_is_that_of_the_table_before_spark_has_started(tmp_path: Path) -> None:
     table = open_table(Output(str(tmp_path / "lake")))
     table.open()

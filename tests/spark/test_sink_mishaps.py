@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from meshmsg.spark_sink import sink_journal, sink_tables
+from meshmsg.spark_sink.errors import reason_of
 from meshmsg.spark_sink.sink_check import check_output
 from meshmsg.spark_sink.sink_checkpoint import torn_file
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
@@ -29,6 +30,41 @@ def full(*_: Any) -> None:
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
     by = ("topic",) if request.param != "iceberg" else ()
     return output(tmp_path, format=request.param, partition_by=by)
+
+
+PROXY = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent):
+  File "clientserver.py", line 647, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "sink_tables.py", line 90, in sync
+    os.fsync(fd)
+{error}
+
+"""
+JAVA = """An error occurred while calling o77.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2844)
+Caused by: org.apache.spark.SparkException: Task failed while writing rows.
+\tat java.base/java.lang.Thread.run(Thread.java:829)
+Caused by: java.io.IOException: {error}
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+\t... 12 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full: "),
+        (PROXY.format(error="OSError: [Errno 28] No space left on device"), "the disk is full: "),
+        (JAVA.format(error="No space left on device"), "the disk is full: java.io.IOException"),
+        (PROXY.format(error="ValueError: what is it"), "ValueError: what is it"),
+        (JAVA.format(error="Input/output error"), "java.io.IOException: Input/output error"),
+        (KeyError(), "KeyError"),
+        ("just this", "just this"),
+    ],
+)
+def test_the_line_that_says_why_is_found(error: BaseException | str, said: str) -> None:
+    assert reason_of(error).startswith(said)
 
 
 def run(table: Table) -> None:

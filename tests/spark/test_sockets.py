@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from meshmsg._private_folder import PrivateFolder
 from meshmsg.spark_sink import sockets
 from tests import processes
 
@@ -103,8 +104,8 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
         path.mkdir()
     link.symlink_to(target)
     (target / "file").touch()
-    lock = sockets._lock(str(elsewhere))
-    assert lock is not None
+    lock = PrivateFolder(str(elsewhere), others=0)
+    assert lock.lock()
     use(monkeypatch, short, short)
     assert left.is_dir()
     made = sockets.socket_folder()
@@ -112,7 +113,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
     assert not left.exists()
     assert all(path.is_dir() for path in (*others, elsewhere, kept, Path(made)))
     assert (target / "file").exists()
-    os.close(lock)
+    lock.close()
     alive.communicate("")
     assert not kept.exists()  # it ended in peace
 

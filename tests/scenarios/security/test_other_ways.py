@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ConfigError, Discovery, Peer, Security, Stream
+from meshmsg.webhooks import WebhookServer
 from tests.remote import wait_until
 
 WAIT_S = 60.0
@@ -133,10 +134,46 @@ def test_edges_without_keys_stay_on_this_machine_unless_told(mesh_key: str) -> N
             check_plain(told, "moldudp", host)
     for host in ("127.0.0.1", "::1", "localhost"):
         check_plain(closed, "statsd", host)
-    for url in ("tcp://10.0.0.7:7", "tcp://*:7", "ws://10.0.0.7:80/x"):
+    for url in (
+        "tcp://10.0.0.7:7",
+        "tcp://*:7",
+        "ws://10.0.0.7:80/x",
+        "TCP://0.0.0.0:5555",
+        "Tcp://10.0.0.7:7",
+        "ws4://0.0.0.0:80",
+        "ws6://[::]:80/x",
+        "udp://10.0.0.7:7",
+        "10.0.0.7:7",
+    ):
         with pytest.raises(ConfigError, match="nanomsg"):
             check_plain_url(closed, "nanomsg", url)
-    for url in ("tcp://127.0.0.1:7", "ipc:///tmp/x", "tls+tcp://10.0.0.7:7", "tcp://[::1]:7"):
+    for url in (
+        "tcp://127.0.0.1:7",
+        "ipc:///tmp/x",
+        "IPC:///tmp/x",
+        "tls+tcp://10.0.0.7:7",
+        "tcp://[::1]:7",
+        "TCP://[::1]:7",
+        "wss://10.0.0.7/x",
+    ):
         check_plain_url(closed, "nanomsg", url)
     with pytest.raises(ConfigError, match="plain"):
         Security(mesh_key=mesh_key, plain="ftp")
+
+
+def test_webhooks_that_anybody_can_read_or_make_up_stay_on_this_machine_unless_told(
+    mesh_key: str,
+) -> None:
+    closed = Peer("p", security=Security(mesh_key=mesh_key))
+    told = Peer("p", security=Security(mesh_key=mesh_key, plain="webhooks"))
+    certificate = Path(__file__).parents[2] / "data/self_signed.pem"
+    signed: dict[str, Any] = {"secrets": "whsec_" + "c2VjcmV0" * 4}
+    unsigned: dict[str, Any] = {"scheme": "none"}
+    far, near = "0.0.0.0:8080", "127.0.0.1:8080"
+    for how in (signed, unsigned, {**unsigned, "certificate": certificate}):
+        with pytest.raises(ConfigError, match=r"webhooks has no keys.*plain='webhooks'"):
+            WebhookServer(closed, far, topic="a", **how)
+        WebhookServer(closed, near, topic="a", **how)
+        WebhookServer(told, far, topic="a", **how)
+        WebhookServer(Peer("p"), far, topic="a", **how)
+    WebhookServer(closed, far, topic="a", certificate=certificate, **signed)

@@ -12,8 +12,10 @@ import zmq
 
 from meshmsg import Peer, PeerRefused, ReplayError, Stream
 from meshmsg import _control as c
+from meshmsg._allow import Grant
 from meshmsg._control import stream_wire_id, subscription_token
 from meshmsg._frame import encode_frame
+from meshmsg._key_files import allow
 from meshmsg._replay_client import ReplayClient
 from meshmsg.transports.apart import ApartFanoutClient
 from meshmsg.transports.curve import CONTROL
@@ -260,3 +262,27 @@ def test_work_is_for_the_member_only(keys: Any, intruder: Any) -> None:
             shop.publish("jobs.a", n)
         assert sorted(jobs.get(timeout=WAIT_S).data for _ in range(20)) == list(range(20))
         assert not thief.poll(0)
+
+
+def test_a_key_of_any_name_does_not_pass_for_a_peer_of_the_list(keys: Any) -> None:
+    """Its own list says that it may: what counts is the list of who is told the name."""
+    shop_keys, desk_keys, mallory_keys = map(keys.peer, ("shop", "desk", "mallory"))
+    keys.revoke("shop", at="mallory")
+    for at in ("desk", "mallory"):
+        allow(keys.folder / at, Grant("*", keys.public("mallory")))
+    streams = [Stream("quotes.**")]
+    with (
+        Peer("shop", streams=streams, security=mallory_keys) as false,
+        Peer("shop", streams=streams, security=shop_keys) as true,
+        Peer("desk", connect=[false.address, true.address], security=desk_keys) as desk,
+        desk.subscribe("quotes.**") as events,
+    ):
+        true.wait_for_subscribers("quotes.A", timeout=WAIT_S)
+        false.publish("quotes.A", "false")
+        true.publish("quotes.A", "true")
+        assert events.get(timeout=WAIT_S).data == "true"
+        wait_until(lambda: states(desk) == {false.address: "refused", true.address: "up"}, WAIT_S)
+
+
+def states(peer: Peer) -> dict[str, str]:
+    return {link["address"]: link["state"] for link in peer.stats()["links"]}

@@ -1,0 +1,18 @@
+"""The command `meshmsg` from its first moment, when the library is not loaded yet."""
+
+from __future__ import annotations
+
+import signal
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Load the command, which takes a while, and run it.
+
+    There is nothing to close meanwhile: Ctrl-C ends the process, as it ends a program in C.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one that ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from meshmsg import cli
+
+    cli.main()
