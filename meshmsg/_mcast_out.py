@@ -64,6 +64,7 @@ class PacketOutlet:
             heartbeat_min_s=float(transport.heartbeat_min),
             heartbeat_max_s=float(transport.heartbeat_max),
             receiver_timeout_s=float(transport.receiver_timeout),
+            status_interval_s=float(transport.status_interval),
             evict_after_s=None if config.evict_after is None else float(config.evict_after),
             parity=transport.parity,  # type: ignore[arg-type]
             hold=waits,

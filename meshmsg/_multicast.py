@@ -93,7 +93,9 @@ class Multicast:
     status_interval: float | str = "100ms"
     """How often receivers report at least; with `slowest`, at each quarter of their window, too."""
     receiver_timeout: float | str = "3s"
-    """A receiver that did not report for this long does not count any more."""
+    """A receiver that did not report for this long, or that packets did not reach for this long
+    though it reports, does not count any more. After three report intervals it holds the others up
+    only when the buffer is full."""
     receive_buffer: int | str = "8MiB"
     """Receive buffer asked of the system for each subscription and line."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -17,11 +18,17 @@ from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
 from meshmsg.recovery.spill_log import SpillLog
 
+log = logging.getLogger("meshmsg.peer")
+
+#: Receivers that one log line names.
+NAMES_MAX = 3
+
 
 class Outlet(OpenFrame):
     """One stream on its way out: its open frame, its core, and what the hot path needs at hand."""
 
     __slots__ = (
+        "_told_unreached",
         "codec",
         "config",
         "event_bytes_max",
@@ -84,6 +91,7 @@ class Outlet(OpenFrame):
             self.large_max = -1
         self.together: Together | None = None  #: the way in of a durable stream
         self.packets: PacketOutlet | None = None  #: of a multicast stream
+        self._told_unreached: dict[int, str] = {}  # receivers that the log has named
         self.marked_by = 0  #: the thread whose event made it dirty
         self.seen = -1  #: `next` when the I/O thread last looked
         self.dirty = False  #: the I/O thread knows of the open frame
@@ -137,11 +145,38 @@ class Outlet(OpenFrame):
 
     def blockers(self) -> dict[int, str]:
         """Whom publishing waits for, by subscription: their names."""
-        claims = self.sender.flow.claims
         names = {claim.sub: claim.label for claim in self.sender.flow.blockers()}
         for sub in () if self.packets is None else self.packets.sender.holders():
-            names[sub] = claims[sub].label if sub in claims else unconnected(sub)
+            names[sub] = self.label_of(sub)
         return names
+
+    def label_of(self, sub: int) -> str:
+        """Return what a subscription, or a multicast receiver without one, is called."""
+        claim = self.sender.flow.claims.get(sub)
+        return unconnected(sub) if claim is None else claim.label
+
+    def unreached(self) -> dict[int, str]:
+        """Return the names of the receivers that packets do not reach, by subscription."""
+        subs = () if self.packets is None else self.packets.sender.unreached()
+        return {sub: self.label_of(sub) for sub in subs}
+
+    def tell_unreached(self) -> None:
+        """Name in the log the receivers that packets stop reaching, once for each."""
+        unreached, told = self.unreached(), self._told_unreached
+        if unreached.keys() == told.keys():
+            return
+        self._told_unreached = unreached
+        names = [name for sub, name in unreached.items() if sub not in told]
+        if names:
+            more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+            log.warning(
+                "%s: packets do not reach %s%s, though it reports: nobody waits for it, and what "
+                "it misses comes over its connection, if it has one. Look at its firewall, its "
+                "switch port and IGMP",
+                self.stream,
+                ", ".join(names[:NAMES_MAX]),
+                more,
+            )
 
     def tail_next(self) -> int:
         """One past the last event that is on its way to subscribers."""

@@ -532,7 +532,9 @@ class PublisherSide:
                 outlet, strangers[0], unconnected(strangers[0]) + more, len(strangers)
             )
         packets.sender.set_aside(flow.aside())
-        return packets.on_tick(now)
+        due = packets.on_tick(now)
+        outlet.tell_unreached()
+        return due
 
     def on_join(self, link: bytes, peer: str, message: Join, now: float) -> None:
         """A member of a work group asks to be taken."""

@@ -35,7 +35,7 @@ def subscribers_of(outlet: Outlet) -> list[Claim]:
 def stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> dict[str, Any]:
     """Figures of a stream, as plain data."""
     sender = outlet.sender
-    blockers = outlet.blockers() if outlet.gated else {}
+    blockers = outlet.blockers()
     return {
         "stream": outlet.stream,
         "epoch": outlet.epoch,
@@ -49,7 +49,7 @@ def stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> di
         "dropped": sender.buffer.discarded_claimed,
         "blocked": outlet.gated,
         "blocked_by": list(blockers.values()),
-        **({} if outlet.packets is None else {"multicast": outlet.packets.stats()}),
+        **({} if outlet.packets is None else {"multicast": _packet_stats(outlet)}),
         **({} if outlet.log is None else {"log": outlet.log.stats()}),
         **({} if outlet.spill is None else {"spill": outlet.spill.stats()}),
         "subscribers": [
@@ -57,6 +57,11 @@ def stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> di
         ],
         "groups": groups,
     }
+
+
+def _packet_stats(outlet: Outlet) -> dict[str, Any]:
+    assert outlet.packets is not None
+    return {**outlet.packets.stats(), "unreached": sorted(outlet.unreached().values())}
 
 
 def _claim_stats(claim: Claim, stop: int, blocking: bool, now: float) -> dict[str, Any]:

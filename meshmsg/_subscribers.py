@@ -267,6 +267,10 @@ class Subscribers:
                         claim = outlet.sender.flow.claims.get(sub)
                         if claim is not None:
                             claim.attached = False
+                        if outlet.packets is not None:
+                            # Nobody waits for packets of a process that has ended; one that
+                            # lives reports again.
+                            outlet.packets.sender.release(sub)
                         if claim is not None and outlet.log is not None:
                             # The log has what it missed: nobody need wait for it meanwhile.
                             outlet.sender.flow.let_go(claim, now=now)

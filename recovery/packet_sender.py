@@ -6,6 +6,21 @@ reports of receivers go in, too.  One sender serves one epoch of one stream.
 
 A burst is bytes and a packet size: packets of that size one behind the other, the last may be
 shorter.  The kernel cuts it (segmentation offload), or the transport does.
+
+With flow `slowest` the sender waits for its receivers.  How long it waits for one of them depends
+on what that one reports:
+
+| receiver | packets that may be sent | until |
+|---|---|---|
+| reports, and its packets arrive | as many as it has room for | |
+| lagging: silent, or without progress though it has room, for `PATIENCE_REPORTS` report intervals \
+| as many as the buffer keeps for it | it has caught up |
+| silent for `receiver_timeout_s` | any: it is forgotten | it reports again |
+| without progress for `receiver_timeout_s` | any: packets do not reach it | it has caught up |
+| evicted (`evict_after_s`) | any | it has caught up |
+
+A receiver that has no room makes no progress and is not lagging: its consumer is slow, and the
+stream's overflow word says what that costs.
 """
 
 from __future__ import annotations
@@ -47,8 +62,13 @@ REPAIR_RANGES_MAX = 4096
 #: At least this many, or half of what the repair rate allows; and a whole buffer in a row.
 ASKED_PER_S = 10_000.0
 ASKERS_MAX = 1024
+#: A receiver that misses so many reports, or reports no progress so often, holds nobody up while
+#: the buffer has room.
+PATIENCE_REPORTS = 3
 #: Two confirmations are this part of a linger apart.
 CONFIRM_SHARE = 0.2
+#: Why a receiver is not waited for.
+EVICTED, UNREACHED = "evicted", "unreached"
 #: Bursts given at once, so that repairs, heartbeats and the caller get their turn.
 TURN_BURSTS_MAX = 32
 
@@ -67,6 +87,7 @@ class PacketPolicy:
     heartbeat_min_s: float
     heartbeat_max_s: float
     receiver_timeout_s: float
+    status_interval_s: float = 0.1
     evict_after_s: float | None = None
     parity: tuple[int, int] | None = None
     hold: bool = True  # what is not sent yet is never dropped
@@ -74,14 +95,16 @@ class PacketPolicy:
 
 
 class _Receiver:
-    __slots__ = ("evicted", "held_since", "limit", "next", "seen_at")
+    __slots__ = ("aside", "held_since", "lagging", "limit", "next", "seen_at", "stuck_since")
 
     def __init__(self, next_: int, limit: int, seen_at: float) -> None:
         self.next = next_
         self.limit = limit  # packets before this number may be sent
         self.seen_at = seen_at
         self.held_since = NEVER  # it has no room for what is next, and made none
-        self.evicted = False  # not waited for until it has caught up
+        self.stuck_since = NEVER  # it has room, and packets that were sent do not arrive
+        self.lagging = False  # waited for only when the buffer is full, until it has caught up
+        self.aside = ""  # why it is not waited for at all, until it has caught up
 
 
 class PacketSender:
@@ -105,6 +128,9 @@ class PacketSender:
         #: Packets that may be on their way, or held behind a gap: well within what is kept.
         self.reach = max(BURST_PACKETS_MAX, policy.buffer_bytes * 3 // 4 // policy.packet_bytes)
         self._receivers: dict[int, _Receiver] = {}
+        self._patience_s = min(
+            policy.receiver_timeout_s, policy.status_interval_s * PATIENCE_REPORTS
+        )
         self._aside: frozenset[int] = frozenset()  # receivers that the stream does not wait for
         self._held = False  # somebody has no room for what is next
         self._look_at = NEVER  # nobody can be found silent before
@@ -399,26 +425,32 @@ class PacketSender:
                 return
             receiver = self._receivers[status.receiver] = _Receiver(0, 0, now)
         receiver.seen_at = now
-        self._look_at = min(self._look_at, now + self.policy.receiver_timeout_s)
+        self._look_at = min(self._look_at, now + self._patience_s)
         if status.next >= receiver.next:  # not overtaken by a later one
-            receiver.next = status.next
-            ahead = min(status.window_bytes // self.policy.packet_bytes, self.reach)
-            limit = status.next + ahead
-            if limit > receiver.limit:
-                receiver.held_since = NEVER
-            if receiver.evicted and limit > self.sent:  # it has caught up
-                receiver.evicted = False
-                receiver.limit = limit
-                self._settle()
-            else:
-                self._settle(receiver, limit)
+            self._on_progress(receiver, status, now)
+
+    def _on_progress(self, receiver: _Receiver, status: PacketStatus, now: float) -> None:
+        ahead = min(status.window_bytes // self.policy.packet_bytes, self.reach)
+        limit = status.next + ahead
+        if status.next > receiver.next or not ahead or status.next >= self.sent:
+            receiver.stuck_since = NEVER
+        elif receiver.stuck_since == NEVER:
+            receiver.stuck_since = now
+        receiver.next = status.next
+        if limit > receiver.limit:
+            receiver.held_since = NEVER
+        if limit > self.sent and receiver.stuck_since == NEVER:  # it has caught up
+            receiver.aside, receiver.lagging = "", False
+        elif receiver.lagging:
+            limit = max(limit, status.next + self.reach)
+        self._settle(receiver, limit)
 
     def admit(self, receiver: int, window_bytes: int, *, now: float) -> int:
         """A receiver is known before its first report; returns the packet it starts with."""
         if receiver in self._receivers or len(self._receivers) < RECEIVERS_MAX:
             limit = self.store.next + window_bytes // self.policy.packet_bytes
             self._receivers[receiver] = _Receiver(self.store.next, limit, now)
-            self._look_at = min(self._look_at, now + self.policy.receiver_timeout_s)
+            self._look_at = min(self._look_at, now + self._patience_s)
             self._settle()
         else:
             self.counters["receivers_full"] += 1
@@ -451,7 +483,7 @@ class PacketSender:
 
     def _waited_for(self) -> Iterator[_Receiver]:
         aside = self._aside
-        return (r for key, r in self._receivers.items() if not r.evicted and key not in aside)
+        return (r for key, r in self._receivers.items() if not r.aside and key not in aside)
 
     def set_aside(self, receivers: Iterable[int]) -> None:
         """Wait for all but these, whatever they report: the stream itself does not."""
@@ -467,8 +499,12 @@ class PacketSender:
         return [
             key
             for key, r in self._receivers.items()
-            if r.limit <= self.sent and not r.evicted and key not in self._aside
+            if r.limit <= self.sent and not r.aside and key not in self._aside
         ]
+
+    def unreached(self) -> list[int]:
+        """The receivers that packets do not reach, though they report."""
+        return [key for key, r in self._receivers.items() if r.aside == UNREACHED]
 
     def evict(self, *, now: float) -> list[int]:
         """Stop waiting for those that held the stream up for `evict_after_s` without progress.
@@ -487,7 +523,7 @@ class PacketSender:
                 elif receiver.held_since == NEVER:
                     receiver.held_since = now
                 elif now - receiver.held_since >= limit_s:
-                    receiver.evicted = True
+                    receiver.aside = EVICTED
                     evicted.append(key)
             self._held = bool(holders)
         if evicted:
@@ -512,21 +548,31 @@ class PacketSender:
     def on_deadline(self, *, now: float) -> None:
         """Forget receivers that fell silent, and frames that are too old."""
         if now >= self._look_at:
-            self._forget_silent(now)
+            self._look(now)
         self._trim(now)
 
-    def _forget_silent(self, now: float) -> None:
-        timeout_s = self.policy.receiver_timeout_s
-        silent = [
-            key for key, receiver in self._receivers.items() if receiver.seen_at + timeout_s <= now
-        ]
-        for key in silent:
-            del self._receivers[key]
-            self.counters["silent_receivers"] += 1
-        oldest = min((r.seen_at for r in self._receivers.values()), default=NEVER)
-        self._look_at = oldest + timeout_s
-        if silent:
-            self._settle()
+    def _look(self, now: float) -> None:
+        """See which receivers fell silent, or make no progress, and stop waiting for them."""
+        timeout_s, patience_s = self.policy.receiver_timeout_s, self._patience_s
+        due = NEVER
+        for key, receiver in list(self._receivers.items()):
+            if receiver.seen_at + timeout_s <= now:
+                del self._receivers[key]
+                self.counters["silent_receivers"] += 1
+                continue
+            if receiver.stuck_since + timeout_s <= now and not receiver.aside:
+                receiver.aside = UNREACHED
+                self.counters["unreached_receivers"] += 1
+            since = receiver.seen_at
+            if not receiver.aside:
+                since = min(since, receiver.stuck_since)
+            if since + patience_s <= now and not receiver.lagging:
+                receiver.lagging = True
+                receiver.limit = max(receiver.limit, receiver.next + self.reach)
+                self.counters["lagging_receivers"] += 1
+            due = min(due, since + (timeout_s if receiver.lagging else patience_s))
+        self._look_at = due
+        self._settle()
 
     def _trim(self, now: float) -> None:
         keep_from = self.store.next

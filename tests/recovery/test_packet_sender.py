@@ -124,12 +124,82 @@ def test_silent_receiver_stops_counting() -> None:
     core = sender(5, flow="slowest")
     core.on_status(status(0, 0), now=0.0)
     assert core.take(now=0.0) == []
-    assert core.deadline(now=0.0) == 3.0
     core.on_deadline(now=2.9)
     assert core.receivers == 1
     core.on_deadline(now=3.0)
     assert (core.receivers, core.counters["silent_receivers"]) == (0, 1)
     assert len(data_of(core.take(now=3.0))) == 5
+
+
+def small_buffer_sender(packets: int, kept: int) -> PacketSender:
+    """A sender whose buffer keeps so many packets for a receiver that lags."""
+    core = sender(flow="slowest", buffer_bytes=kept * PACKET_BYTES * 4 // 3)
+    assert core.reach == kept
+    for number in range(packets):
+        core.add(frame_of(number), number, number + 1, now=0.0)
+    return core
+
+
+def take_all(core: PacketSender, *, now: float) -> list[int]:
+    """The numbers of all data packets that may be sent now."""
+    numbers: list[int] = []
+    while some := data_of(core.take(now=now)):
+        numbers += some
+    return numbers
+
+
+def test_receiver_that_misses_three_reports_is_waited_for_only_when_the_buffer_is_full() -> None:
+    core = small_buffer_sender(100, kept=64)
+    core.on_status(status(0, 2 * PACKET_BYTES), now=0.0)
+    assert data_of(core.take(now=0.0)) == [0, 1]
+    core.on_deadline(now=0.29)
+    assert take_all(core, now=0.29) == []
+    core.on_deadline(now=0.31)
+    assert core.counters["lagging_receivers"] == 1
+    assert take_all(core, now=0.31) == list(range(2, 64))
+    core.on_deadline(now=2.9)
+    assert take_all(core, now=2.9) == []
+
+
+def test_receiver_that_lagged_and_reports_again_holds_nobody_up_until_it_has_caught_up() -> None:
+    core = small_buffer_sender(60, kept=64)
+    core.on_status(status(0, 2 * PACKET_BYTES), now=0.0)
+    take_all(core, now=0.0)
+    core.on_deadline(now=0.31)
+    assert take_all(core, now=0.31) == list(range(2, 60))
+    core.on_status(status(1, 2 * PACKET_BYTES), now=1.0)  # it is back, and far behind
+    for number in range(60, 70):
+        core.add(frame_of(number), number, number + 1, now=1.0)
+    assert take_all(core, now=1.0) == list(range(60, 65))
+    core.on_status(status(65, 2 * PACKET_BYTES), now=1.1)
+    assert take_all(core, now=1.1) == [65, 66]  # it has caught up: its own window counts
+
+
+def test_receiver_that_has_room_and_gets_no_packets_stops_nobody() -> None:
+    core = small_buffer_sender(200, kept=64)
+    for step in range(31):
+        core.on_status(status(3, 2 * PACKET_BYTES, who=7), now=step / 10)
+        core.on_deadline(now=step / 10)
+        core.take(now=step / 10)
+    assert core.sent == 3 + 64  # all that is kept for it
+    core.on_deadline(now=3.1)
+    assert core.unreached() == [7]
+    assert core.holders() == []
+    take_all(core, now=3.1)
+    assert core.sent == 200
+    core.on_status(status(199, 2 * PACKET_BYTES, who=7), now=3.2)
+    assert core.unreached() == []
+
+
+def test_receiver_without_room_is_slow_and_not_unreached() -> None:
+    core = small_buffer_sender(200, kept=64)
+    core.on_status(status(0, 2 * PACKET_BYTES, who=7), now=0.0)
+    core.take(now=0.0)
+    for step in range(100):
+        core.on_status(status(1, 0, who=7), now=step / 10)
+        core.on_deadline(now=step / 10)
+        core.take(now=step / 10)
+    assert (core.sent, core.unreached(), core.holders()) == (2, [], [7])
 
 
 def test_receiver_that_holds_all_up_without_progress_is_evicted_and_the_others_are_not() -> None:
