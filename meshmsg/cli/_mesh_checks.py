@@ -169,7 +169,7 @@ def _figures(peer: Peer, link: Link, where: str) -> Iterator[Finding]:
 
 def _streams(answer: dict[str, Any], where: str) -> Iterator[Finding]:
     """What the peer's own figures say: who blocks it, who lost events, what it lost itself."""
-    found = [*_blocked(answer, where), *_lost(answer, where)]
+    found = [*_blocked(answer, where), *_unreached(answer, where), *_lost(answer, where)]
     yield from found or [Finding("streams", OK, f"{where}: nobody is blocked, nothing is lost")]
 
 
@@ -182,6 +182,14 @@ def _blocked(answer: dict[str, Any], where: str) -> Iterator[Finding]:
             who = ", ".join(stream["blocked_by"]) or "somebody"
             text = f"{where}: {label} is blocked for {since_s:.1f} s by {who}"
             yield Finding("blocked", status, text, fix)
+
+
+def _unreached(answer: dict[str, Any], where: str) -> Iterator[Finding]:
+    fix = "look at the firewall, the switch port and the IGMP membership of its host"
+    for label, stream in answer["streams"].items():
+        for name in stream.get("multicast", {}).get("unreached", ()):
+            text = f"{where}: packets of {label} do not reach {name}, though it reports"
+            yield Finding("unreached", FAIL, text, fix)
 
 
 def _lost(answer: dict[str, Any], where: str) -> Iterator[Finding]:

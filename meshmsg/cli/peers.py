@@ -146,6 +146,8 @@ def _show_multicast(out: Console, figures: Mapping[str, Any]) -> None:
     errors = sum(line["send_errors"] for line in figures["lines"])
     text += f", {errors:,} send errors" if errors else ""
     out.print(text, style="red" if errors else None)
+    for name in figures.get("unreached", ()):
+        out.print(f"    packets do not reach {name}, though it reports", style="bold red")
 
 
 def _host(group: str) -> str:

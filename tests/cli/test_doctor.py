@@ -108,6 +108,14 @@ def test_blocked_streams_and_losses_are_told(run: Any) -> None:
         assert "overflow" in found["lost"]["found"]
 
 
+def test_receiver_that_packets_do_not_reach_is_told() -> None:
+    stream = {"blocked": False, "subscribers": [], "multicast": {"unreached": ["desk/-#1"]}}
+    answer = {"streams": {"a.**": stream}, "subscriptions": []}
+    (found,) = _mesh_checks._streams(answer, "exchange")
+    assert found.status == FAIL
+    assert "packets of a.** do not reach desk/-#1" in found.found
+
+
 def publish_until_blocked(peer: Peer, topic: str) -> None:
     with contextlib.suppress(PublishTimeout):
         while True:
