@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg import _control as c
 from meshmsg._discovery import Discovery
 from meshmsg._errors import ConfigError, ProtocolError
+from meshmsg._message_fields import CONTACT_ADDRESSES_MAX, CONTACTS_MAX, GROUPS_MAX
 from meshmsg._presence import PeerInfo, PresenceHub
 from meshmsg._scout import Name, Scout
 from meshmsg._values import check_name
@@ -62,7 +63,7 @@ class Finder:
         )
         chance = random.Random()
         self.contacts = ContactBook(timing, node.instance, chance)
-        self._rumours = Rumours(c.CONTACTS_MAX, chance)
+        self._rumours = Rumours(CONTACTS_MAX, chance)
         self._scout: Scout | None = None
         self._addresses: tuple[str, ...] = ()
         self._wide = False  # whether peers beyond this machine are dialled
@@ -75,7 +76,7 @@ class Finder:
         """The sockets are bound: begin to look."""
         config = self._node.config
         own = [a for address in self._node.addresses for a in concrete(address)]
-        self._addresses = (self._found.advertise or tuple(own))[: c.CONTACT_ADDRESSES_MAX]
+        self._addresses = (self._found.advertise or tuple(own))[:CONTACT_ADDRESSES_MAX]
         self._card = self._describe(1)
         told = (*own, *config.connect, *self._found.seeds, *self._found.advertise)
         targets = [target for a in told if (target := split_target(a)) is not None]
@@ -291,7 +292,7 @@ class Finder:
     def _describe(self, serial: int) -> Card:
         node = self._node
         streams = tuple(sorted(info.name for info in node.publisher.infos()))
-        groups = tuple(sorted({m.options.group for m in list(node.members.values())}))
+        groups = tuple(sorted({m.options.group for m in list(node.members.values())})[:GROUPS_MAX])
         roles = ["publisher"] if streams else []
         roles += ["subscriber"] if node.intakes else []
         roles += ["worker"] if groups else []
@@ -317,7 +318,7 @@ class Finder:
         cards = [m.card for i in instances if (m := self.book.members.get(i)) is not None]
         return [
             c.Contact(card.peer, card.instance, list(card.addresses))
-            for card in cards[: c.CONTACTS_MAX]
+            for card in cards[:CONTACTS_MAX]
             if card.addresses
         ]
 
@@ -464,4 +465,4 @@ def _observed(addresses: list[str], host: str) -> list[str]:
     if not host or not is_ip(host) or any(target.host == host for target in targets):
         return addresses
     seen = dict.fromkeys(join_target(host, target.port) for target in targets)
-    return [*list(seen)[:4], *addresses][: c.CONTACT_ADDRESSES_MAX]
+    return [*list(seen)[:4], *addresses][:CONTACT_ADDRESSES_MAX]

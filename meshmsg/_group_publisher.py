@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._config import check_group
 from meshmsg._control import (
-    CLAIMS_MAX,
-    NACK_RANGES_MAX,
     Gone,
     Join,
     Joined,
@@ -33,6 +31,7 @@ from meshmsg._group_disk import GroupDisk
 from meshmsg._group_keeper import GroupKeeper, Saved
 from meshmsg._group_roll import GroupRoll
 from meshmsg._group_words import on_line, policy_of, takes_all_of
+from meshmsg._message_fields import NACK_RANGES_MAX
 from meshmsg._remote_member import RemoteMember
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
@@ -234,8 +233,6 @@ class GroupSide:
         check_group("group", join.group)
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
-        if len(join.claims) > CLAIMS_MAX:
-            return f"it claims events {len(join.claims):,} times"
         policy = policy_of(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)
@@ -363,10 +360,8 @@ class GroupSide:
         """What a member says of its work."""
         member = self._members.get(message.sub)
         if member is None or member.link != link:
-            stale = sum(b - a for s in message.settlements for a, b, _ in s.acks if b > a)
-            self._side.counters["stale_acks"] += stale + sum(
-                len(s.nacks) for s in message.settlements
-            )
+            said = message.settlements  # by a stranger: what it names is counted by ranges
+            self._side.counters["stale_acks"] += sum(len(s.acks) + len(s.nacks) for s in said)
             if not message.closed or message.number:
                 self._side._post(link, Unjoined(message.sub, "not a member here"))
             return

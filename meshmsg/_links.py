@@ -70,7 +70,7 @@ class Links:
         waiting = [k for k in self._links.values() if k.back is not None and not k.peer]
         if sum(link.back == hello.instance for link in waiting) >= BACKS_PER_PEER_MAX:
             return
-        for address in hello.listen[: c.CONTACT_ADDRESSES_MAX]:
+        for address in hello.listen:
             target = reachable(address, host)
             if target and target not in self._links:
                 if len(waiting) >= BACKS_MAX:  # who is there answers at once: the oldest goes
@@ -178,7 +178,7 @@ class Links:
     def _say_hello(self, link: Link) -> None:
         link.nonce = self._node.gate.nonce()
         hello = self._node.hello(link.address, link.nonce)
-        link.told = len(hello.streams)
+        link.told = len(self._node.stream_names())
         self._node.post(link, hello)
 
     def _on_message(self, link: Link, parts: list[bytes]) -> None:

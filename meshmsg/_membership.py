@@ -17,9 +17,6 @@ from typing import Any
 
 from meshmsg._codecs import received_codec
 from meshmsg._control import (
-    ACK_RANGES_MAX,
-    CLAIM_RANGES_MAX,
-    CLAIMS_MAX,
     Claimed,
     Join,
     Kept,
@@ -30,6 +27,7 @@ from meshmsg._control import (
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss
 from meshmsg._member_words import Asked, Attached, MemberSetup
+from meshmsg._message_fields import ACK_RANGES_MAX, CLAIM_RANGES_MAX, CLAIMS_MAX
 from meshmsg._subframe import Work
 from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.work_claims import pieces_of

@@ -30,6 +30,7 @@ from meshmsg._link import Link, data_address
 from meshmsg._links import Links
 from meshmsg._member import Member
 from meshmsg._membership import FAREWELL_S
+from meshmsg._message_fields import HELLO_STREAMS_MAX
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
 from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
@@ -49,6 +50,8 @@ from meshmsg.transports.zmq_port import settle_loans
 log = logging.getLogger("meshmsg.peer")
 
 OUTGOING_MAX = 100_000
+#: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
+HELLO_NAMES_BYTES_MAX = 32 * 1024
 LINGER_S = 1.0
 #: How often a subscription is looked after whose consumer is busy, at most.
 LOOK_S = 0.005
@@ -328,7 +331,7 @@ class Node:
             mesh=self.config.mesh,
             dialled=address,
             listen=self.addresses,
-            streams=self.stream_names(),
+            streams=_some_names(self.stream_names()),
             software=self.software,
             nonce=nonce,
         )
@@ -535,6 +538,17 @@ class Node:
 
 
 NEVER = float("inf")
+
+
+def _some_names(streams: list[str]) -> list[str]:
+    """Names for a hello: that there are streams is what it says, and a `welcome` says which."""
+    some, left = [], HELLO_NAMES_BYTES_MAX
+    for name in streams[:HELLO_STREAMS_MAX]:
+        left -= len(name.encode())
+        if left < 0 and some:
+            break
+        some.append(name)
+    return some
 
 
 def _host(interface: str) -> str:

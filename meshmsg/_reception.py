@@ -81,7 +81,9 @@ class Reception:
             log.error("refused a peer at %s: %s", request.host or "?", reason)
             node.send(identity, [c.encode_refusal(reason, version)])
             return
-        said = c.decode_message(parts[0])
+        said = c.decode_message(
+            parts[0], c.CONTROL_BYTES_MAX if client is not None else c.SMALL_BYTES_MAX
+        )
         message = self._gate.permitted(request.user, said)
         if message is None and isinstance(said, c.Join):
             node.post(identity, c.Unjoined(said.sub, "its key does not permit it", refused=True))

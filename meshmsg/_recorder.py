@@ -22,6 +22,7 @@ from meshmsg._intake import Intake
 from meshmsg._lender import Lender
 from meshmsg._log_words import Retention
 from meshmsg._mcast_reading import refill
+from meshmsg._message_fields import STREAMS_MAX
 from meshmsg._recorded_log import RecordedLog, recorded_topics, unfit
 from meshmsg._source import Books, Source, StartAt
 from meshmsg._topics import TopicFilter
@@ -40,7 +41,6 @@ WAIT_S = 0.5
 RETRY_S = 0.2
 #: Written before the books are brought up to date, and the disk waited for.
 TURN_BYTES = 8 * 1024 * 1024
-STREAMS_MAX = 10_000
 #: A stream that cannot be kept here is not waited for; it is tried again after this long.
 REFUSED_S = 5.0
 

@@ -220,7 +220,11 @@ class ReplayClient:
     def _send(self, message: c.LogsPlease | c.Read | c.Credit) -> None:
         if self._socket is None:
             raise ClosedError("the client is closed")
-        if not self._socket.send(c.encode_message(message)):
+        data = c.encode_message(message)
+        if len(data) > c.SMALL_BYTES_MAX:
+            problem = f"of {len(data):,} bytes: a question has at most {c.SMALL_BYTES_MAX:,}"
+            raise ConfigError("patterns", problem)
+        if not self._socket.send(data):
             raise ReplayError(self.address, "too much waits to be sent")
 
     def _receive(self, kind: type[_Answer]) -> tuple[_Answer, memoryview | bytes]:

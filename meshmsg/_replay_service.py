@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshmsg import _control as c
 from meshmsg._errors import LogError, TopicError
 from meshmsg._event import Loss
+from meshmsg._message_fields import PART_FRAMES_MAX, as_text
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
@@ -28,7 +29,6 @@ log = logging.getLogger("meshmsg.peer")
 
 #: Bytes of frames in one part, unless a single frame has more.
 PART_BYTES = 1024 * 1024
-PART_FRAMES_MAX = 16_384
 #: What one read may have on its way, and all of them together, but for a part each.
 CREDIT_BYTES_MAX = 16 * 1024 * 1024
 AHEAD_BYTES_MAX = 256 * 1024 * 1024
@@ -196,9 +196,9 @@ class ReplayService:
     ) -> None:
         self.counters["reads_refused"] += 1
         if isinstance(message, c.LogsPlease):
-            self._post(identity, c.Logs(message.number, self._peer, error=problem))
+            self._post(identity, c.Logs(message.number, self._peer, error=as_text(problem)))
         else:
-            self._post(identity, c.Part(message.number, 0, 0, done=True, error=problem))
+            self._post(identity, c.Part(message.number, 0, 0, done=True, error=as_text(problem)))
 
     def stop(self) -> None:
         """End the thread; what is under way ends."""
@@ -285,7 +285,8 @@ class ReplayService:
             self._end(read)
         read.reader.close()
         self.counters["reads_failed"] += 1
-        self._post(read.identity, c.Part(read.number, read.at, read.at, done=True, error=problem))
+        last = c.Part(read.number, read.at, read.at, done=True, error=as_text(problem))
+        self._post(read.identity, last)
 
     def _post(self, identity: bytes, message: c.Logs | c.Part) -> None:
         self._send(identity, [c.encode_message(message)])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from meshmsg._control import (
-    NACK_RANGES_MAX,
     Commit,
     Evicted,
     Figures,
@@ -27,6 +26,7 @@ from meshmsg._control import (
     subscription_token,
 )
 from meshmsg._errors import ClosedError
+from meshmsg._message_fields import NACK_RANGES_MAX
 from meshmsg._outlet import Outlet
 from meshmsg._publisher_books import claim_row
 from meshmsg._replay import Chapter

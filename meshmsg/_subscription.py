@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._batch import Batch
 from meshmsg._compiled import COMPILED
 from meshmsg._config import ORDER_WORDS, check_group
-from meshmsg._control import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._member_words import MemberOptions
+from meshmsg._message_fields import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._source import StartAt
 from meshmsg._values import one_of, parse_time
 from meshmsg._work import WorkBatch
