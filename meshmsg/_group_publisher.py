@@ -220,8 +220,9 @@ class GroupSide:
         if anew:
             self._roll.recall(member, join, now)
         tails = [
-            Tail(name, seat.outlet.epoch, max(0, seat.group.floor), seat.outlet.sender.sealed)
+            Tail(name, seat.outlet.epoch, min(max(0, seat.group.floor), sealed), sealed)
             for name, seat in member.seats.items()
+            for sealed in [seat.outlet.sender.sealed]
         ]
         keeps = any(seat.kept for seat in member.seats.values())
         self._side._post(link, Joined(join.sub, tails, member.work.addresses, keeps))
