@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from meshmsg import _control as c
 from meshmsg._discovery import Discovery
 from meshmsg._errors import ConfigError, ProtocolError
+from meshmsg._guard import Guard
+from meshmsg._log_limit import LogLimit
 from meshmsg._message_fields import CONTACT_ADDRESSES_MAX, CONTACTS_MAX, GROUPS_MAX
 from meshmsg._presence import PeerInfo, PresenceHub
 from meshmsg._scout import Name, Scout
@@ -54,6 +56,7 @@ class Finder:
         self._node = node
         self._found = found
         self.is_on = found.is_on
+        self._notes = LogLimit(log, node.counters)
         self.hub = PresenceHub(config.name, node.counters)
         self.book = MemberBook(node.tuning.peer_timeout_s, node.tuning.ping_interval_s)
         timing = DialTiming(
@@ -106,9 +109,14 @@ class Finder:
             on_service=lambda there, s: node.call(lambda: self._on_service(there, s)),
             on_name=lambda name: node.call(lambda: self._on_name(name)),
             on_reason=lambda address, why: node.call(lambda: self._on_reason(address, why)),
+            counters=node.counters,
         )
         if zeroconf or names:
             self._scout.start()
+
+    def guards(self) -> list[Guard]:
+        """What looks after the scout's thread, if there is one."""
+        return [] if self._scout is None else [self._scout.guard]
 
     def close(self) -> None:
         """Stop looking; iterators over changes end."""
@@ -151,7 +159,8 @@ class Finder:
                 contact.reason = contact.reasons[address] = why
                 level = logging.WARNING if contact.is_seed else logging.INFO
                 who = contact.name or "a peer"
-                log.log(level, "%s cannot be reached at %s: %s", who, address, why)
+                text = "%s cannot be reached at %s: %s"
+                self._notes.write(level, text, who, address, why)
 
     def _learn(self, instance: int, name: str, addresses: tuple[str, ...], source: str) -> None:
         now = time.monotonic()
@@ -372,7 +381,7 @@ class Finder:
         elif any(
             x.reasons.get(link.address) != link.reason for x in self.contacts.at(link.address)
         ):
-            log.warning("%s: %s", link.address, link.reason)
+            self._notes.warning("%s: %s", link.address, link.reason)
         self.contacts.on_failed(link.address, link.reason, now=now)
         self._node.links.drop(link)
 
@@ -411,7 +420,7 @@ class Finder:
             self._node.links.dial(address, given=False, found=True)
         except Exception as error:  # too many open files, an address ZeroMQ does not take
             self._node.counters["dial_errors"] += 1
-            log.warning("%s cannot be dialled: %s", address, error)
+            self._notes.warning("%s cannot be dialled: %s", address, error, key=str(error))
             self.contacts.on_failed(address, str(error), now=now)
 
     def _renew(self) -> None:

@@ -165,7 +165,7 @@ class Gate:
             if len(self._told) >= TOLD_MAX:
                 self._told.clear()
             self._told.add((text, *values))
-            log.warning(text, *values)
+            self._node.notes.warning(text, *values)
 
     def _thin_out(self, door: Door) -> None:
         """Too many connections: those that have said nothing for longest go, or the newest."""

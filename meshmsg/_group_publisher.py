@@ -31,6 +31,7 @@ from meshmsg._group_disk import GroupDisk
 from meshmsg._group_keeper import GroupKeeper, Saved
 from meshmsg._group_roll import GroupRoll
 from meshmsg._group_words import on_line, policy_of, takes_all_of
+from meshmsg._log_limit import LogLimit
 from meshmsg._message_fields import NACK_RANGES_MAX
 from meshmsg._remote_member import RemoteMember
 from meshmsg._subframe import encode_work
@@ -79,6 +80,7 @@ class GroupSide:
         self._tuning = side._tuning
         self._members: dict[int, RemoteMember] = {}
         self._by_monitor: dict[int, RemoteMember] = {}
+        self._notes = LogLimit(log, side.counters)
         self._dead = DeadLetters(side)
         self.keeper = GroupKeeper(
             f"meshmsg-{side._config.name}", side._lock, side.counters, self._on_saved
@@ -190,7 +192,8 @@ class GroupSide:
             reason = str(error)
         if reason:
             self._side.counters["members_refused"] += 1
-            log.error("refused %s as a member of group %s: %s", peer, join.group, reason)
+            text = "refused %s as a member of group %s: %s"
+            self._notes.error(text, peer, join.group, reason)
             self._side._post(link, Unjoined(join.sub, reason, refused=True))
             return
         if places is None and (far := self._far_starts(join)):

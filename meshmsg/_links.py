@@ -127,9 +127,8 @@ class Links:
             except MeshError as error:
                 self._node.counters["bad_control"] += 1
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
-            except Exception:  # a defect of ours must not stop the service of the others
-                log.exception("a control message from %s could not be handled", link.address)
-                self._node.counters["io_errors"] += 1
+            except Exception:
+                self._node.guard.failed("a control message from who was dialled")
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -222,7 +221,7 @@ class Links:
 
     def _refuse(self, link: Link, reason: str) -> None:
         if link.reason != reason and not link.found:  # else discovery tells, and tries again
-            log.error("%s: %s", link.address, reason)
+            self._node.notes.error("%s: %s", link.address, reason)
             self._node.counters["refused"] += 1
         link.state = "refused"
         link.reason = reason

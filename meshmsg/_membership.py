@@ -26,6 +26,7 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss
+from meshmsg._guard import Guard
 from meshmsg._member_words import Asked, Attached, MemberSetup
 from meshmsg._message_fields import ACK_RANGES_MAX, CLAIM_RANGES_MAX, CLAIMS_MAX
 from meshmsg._subframe import Work
@@ -51,6 +52,7 @@ class Membership(Settler):
         self.filter = setup.topics
         self.options = setup.options
         self.counters: Counter[str] = Counter()
+        self.guard = Guard(f"member {setup.sub & 0xFFFFFF:06x}", self.counters)
         self.current: WorkBatch | None = None
         self.iterator: Iterator[Event] = iter(())
         self.start = setup.start
@@ -223,7 +225,8 @@ class Membership(Settler):
                 self._inlet.connect(notice.address, notice.key, streams)
             except ProtocolError as error:
                 self.counters["bad_messages"] += 1
-                log.warning("a publisher names an address that cannot be used: %s", error)
+                text = "a publisher names an address that cannot be used: %s"
+                self.guard.notes.warning(text, error)
                 return
         self._addresses[id(notice.link)] = notice.address
         self._links[id(notice.link)] = notice.link

@@ -33,6 +33,7 @@ from meshmsg._errors import ClosedError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note
 from meshmsg._group_publisher import GroupSide
+from meshmsg._guard import Guard
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._outlet import Outlet, unconnected
 from meshmsg._publisher_books import claim_row, stream_stats, subscribers_of
@@ -372,7 +373,9 @@ class PublisherSide:
             outlet = self._declared.find(topic)
             fresh = outlet is None and not self._config.streams
             if fresh:
-                if self.gates.closed or self._fanout is None:
+                if self.gates.closed:
+                    raise ClosedError(self.gates.closed_text)
+                if self._fanout is None:
                     raise ClosedError("the peer is not open: use it in a with block")
                 outlet = self._declare(Stream("**"))
             if outlet is None:
@@ -571,6 +574,10 @@ class PublisherSide:
                 Tail(o.stream, o.epoch, min(o.sender.first_available, o.tail_next()), o.tail_next())
                 for o in self._outlets.values()
             ]
+
+    def guards(self) -> list[Guard]:
+        """What looks after the threads of this side."""
+        return [self.durable.replay.guard, self.groups.keeper.guard]
 
     def count(self) -> int:
         """How many streams there are."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Peers that wait for a ledger, which is asked of all subscribers first.
 WAITING_MAX = 1000
 LEDGER_S = 1.0
+#: How often to see whether it is fresh.
+LOOK_S = 0.02
+NEVER = float("inf")
 
 
 class Questions:
@@ -41,8 +44,8 @@ class Questions:
         else:
             raise ProtocolError(f"asked for {ask.what!r}")
 
-    def on_tick(self, now: float) -> None:
-        """Answer those whose ledger is fresh, or who have waited long enough."""
+    def on_tick(self, now: float) -> float:
+        """Answer those whose ledger is fresh, or who have waited long enough; returns when next."""
         node = self._node
         waiting = []
         rows: list[dict[str, Any]] | None = None
@@ -55,6 +58,7 @@ class Questions:
                 rows = [row.as_dict() for row in node.ledger().rows]
             node.post(asker, c.encode_answer(number, {"peer": node.config.name, "rows": rows}))
         self.waiting = waiting
+        return now + LOOK_S if waiting else NEVER
 
     def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
         """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
@@ -66,6 +70,7 @@ class Questions:
         try:
             self._node.post(target, c.Ask(number, what))
             if not event.wait(timeout) or not answer:
+                self._node.check_running()
                 raise WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
         finally:
             del self._asked[number]

@@ -317,7 +317,7 @@ class Subscribers:
                 lambda: self._gates.closed or self._takers(outlet, topic) >= count, timeout
             )
             if self._gates.closed:
-                raise ClosedError("the peer is closed")
+                raise ClosedError(self._gates.closed_text)
             return self._takers(outlet, topic)
 
     def _takers(self, outlet: Outlet, topic: str) -> int:

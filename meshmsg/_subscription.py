@@ -239,6 +239,7 @@ class SubscriptionBase:
 
     def _check_open(self) -> None:
         if self._intake.closed:
+            self._node.check_running()
             raise ClosedError("the subscription is closed")
 
 
@@ -374,6 +375,7 @@ class Subscription(SubscriptionBase):
                 if deadline is not None and now >= deadline:
                     return None
                 intake.wait(None if deadline is None else deadline - now, now)
+            self._node.check_running()  # what ends by a failure does not end as if all were done
             return None
         finally:
             if lock._is_owned():  # type: ignore[attr-defined]
