@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from meshmsg import _control as c
-from meshmsg._allow import Grant
+from meshmsg._allow import Grant, covered
 from meshmsg._errors import ClosedError, ConfigError, ProtocolError, ReplayError
 from meshmsg._event import LOSS_REASONS, Loss
 from meshmsg._frame import Frame
@@ -125,7 +125,8 @@ class ReplayClient:
         found = sorted(_remote(info) for info in answer.logs)
         if self._grant is None:
             return found
-        return [log for log in found if self._grant.may_publish(log.topics)]
+        may = covered(self._grant.publish, (log.topics for log in found))
+        return [log for log in found if log.topics in may]
 
     def _ask_for_logs(self, patterns: list[str]) -> c.Logs:
         keyring = self._keyring
