@@ -221,13 +221,13 @@ class Node:
     def _turn(self) -> bool:
         """Do what is due and what comes in; a part that fails costs itself only."""
         now = time.monotonic()
-        due, failed = NEVER, False
+        due, failing = NEVER, ""
         for tick in self._ticks:
             try:
                 due = min(due, tick(now))
             except Exception:
-                self.guard.failed(tick.__qualname__)
-                failed = True
+                failing = tick.__qualname__
+                self.guard.failed(failing)
         self._drain_outgoing()
         if self._calls or self._outgoing:
             due = now
@@ -235,13 +235,16 @@ class Node:
             try:
                 self._on_readable(owner)
             except Exception:
-                self.guard.failed(f"what came in at a {type(owner).__name__}")
-                failed = True
+                failing = f"what comes in at a {type(owner).__name__}"
+                self.guard.failed(failing)
         while self._calls:
             self.guard.each([self._calls.popleft()])
         self._drain_outgoing()
-        if failed:
+        if failing:
+            self.guard.problem = f"{self.guard.who} goes on without {failing}: the log says why"
             time.sleep(PAUSE_S)  # a part that fails each time must not take all of the processor
+        elif self.guard.problem is not None:
+            self.guard.problem = None
         return not self._stopping
 
     def _on_readable(self, owner: Any) -> None:
