@@ -516,7 +516,10 @@ class GroupSide:
         """Take back what is overdue, forget groups that nobody came back to."""
         resolved, self._resolved = self._resolved, []
         for link, peer, join, places in resolved:
-            self.on_join(link, peer, join, now, places)
+            try:
+                self.on_join(link, peer, join, now, places)
+            except Exception:
+                self._side.guard.failed("a join that was looked up in a log")
         while self._later and self._later[0][0] <= now:
             _, link, sub = self._later.popleft()
             if sub not in self._members:

@@ -220,6 +220,8 @@ class Node:
 
     def _turn(self) -> bool:
         """Do what is due and what comes in; a part that fails costs itself only."""
+        if self._stopping:
+            return False
         now = time.monotonic()
         due, failing = NEVER, ""
         for tick in self._ticks:

@@ -103,6 +103,13 @@ class PublisherSide:
         self._spills = SpillPlace(config)
         self.groups = GroupSide(self)
         self.seals = SealKeeper(self, config.security)
+        self.guard = Guard(f"the publishing side of {config.name}", self.counters)
+        self._parts: list[Callable[[float], float]] = [
+            self.subscribers.drain_tokens,
+            self.subscribers.forget_detached,
+            self.groups.on_tick,
+            self.durable.on_tick,
+        ]
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
         """Take the sockets into use."""
@@ -472,26 +479,36 @@ class PublisherSide:
                 self._awake = False
             due = now + 0.2
             for outlet in self._outlets.values():
-                sender = outlet.sender
-                if outlet.packets is not None:
-                    due = min(due, self._tend_packets(outlet, outlet.packets, now))
-                else:
-                    if sender.heartbeat_due() <= now:
-                        fanout.send(sender.heartbeat(now=now).encode())
-                    due = min(due, sender.heartbeat_due())
-                if sender.holds:
-                    self.durable.send_safe(outlet)  # of whoever was interrupted while it waited
-                if outlet.gated:
-                    due = min(due, now + 0.05)
-                    for claim in sender.flow.on_deadline(now=now):
-                        self.subscribers.evict(outlet, claim.sub, claim.label)
-                    self.gates.reopen(outlet)
-            self.subscribers.drain_tokens(now)
-            self.subscribers.forget_detached(now)
-            due = min(due, self.groups.on_tick(now), self.durable.on_tick(now))
+                try:
+                    due = min(due, self._tend(outlet, fanout, now))
+                except Exception:
+                    self.guard.failed("the care of a stream")
+            for part in self._parts:
+                try:
+                    due = min(due, part(now))
+                except Exception:
+                    self.guard.failed(part.__qualname__)
             self._tick_due = due
             # While events come quickly the thread looks again soon, without being called.
             return now if rush else min(due, now + FILLING_S) if self._awake else due
+
+    def _tend(self, outlet: Outlet, fanout: FanoutServer, now: float) -> float:
+        """Send a heartbeat, evict who is due; returns when to come again."""
+        sender = outlet.sender
+        if outlet.packets is not None:
+            due = self._tend_packets(outlet, outlet.packets, now)
+        else:
+            if sender.heartbeat_due() <= now:
+                fanout.send(sender.heartbeat(now=now).encode())
+            due = sender.heartbeat_due()
+        if sender.holds:
+            self.durable.send_safe(outlet)  # of whoever was interrupted while it waited
+        if outlet.gated:
+            due = min(due, now + 0.05)
+            for claim in sender.flow.on_deadline(now=now):
+                self.subscribers.evict(outlet, claim.sub, claim.label)
+            self.gates.reopen(outlet)
+        return due
 
     def _send_dirty(self, rush: bool) -> None:
         """Send the open frames.  In a rush they stay marked: who publishes then needs no lock."""

@@ -245,7 +245,9 @@ class ReplayClient:
                 message = c.decode_message(bytes(parts[0]))
             except ProtocolError as error:
                 raise ReplayError(self.address, str(error)) from None
-            if isinstance(message, c.Refused | c.Unknown):
+            if isinstance(message, c.Refused):
+                raise ReplayError(self.address, message.reason)
+            if isinstance(message, c.Unknown):
                 raise ReplayError(self.address, "the peer does not serve logs")
             if isinstance(message, kind) and message.number == self._number:
                 return message, parts[1] if len(parts) > 1 else b""

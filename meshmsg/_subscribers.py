@@ -32,6 +32,7 @@ from meshmsg._publisher_books import claim_row
 from meshmsg._replay import Chapter
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.loss_detector import NEVER
 
 if TYPE_CHECKING:
     from meshmsg._publisher import PublisherSide
@@ -244,7 +245,7 @@ class Subscribers:
 
     # --- their coming and going: with the lock held ---
 
-    def drain_tokens(self, now: float) -> None:
+    def drain_tokens(self, now: float) -> float:
         """See whose pipes have come or gone."""
         assert self._side._fanout is not None
         for came, topic in self._side._fanout.drain():
@@ -271,13 +272,15 @@ class Subscribers:
                             # The log has what it missed: nobody need wait for it meanwhile.
                             outlet.sender.flow.let_go(claim, now=now)
                             self._gates.reopen(outlet)
+        return NEVER
 
-    def forget_detached(self, now: float) -> None:
+    def forget_detached(self, now: float) -> float:
         """Those whose pipes have been gone for too long do not come back."""
         limit = now - self._side._tuning.peer_timeout_s
         for remote in list(self.subs.values()):
             if remote.detached_at is not None and remote.detached_at < limit:
                 self._forget(remote.sub, "gone", now)
+        return NEVER
 
     def forget_link(self, link: bytes, now: float) -> None:
         """A peer left or fell silent: its subscriptions with it."""

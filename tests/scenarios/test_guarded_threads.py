@@ -209,7 +209,7 @@ def test_a_defect_in_a_subscription_does_not_raise_in_get(
         assert event.data == 1
 
 
-@pytest.mark.parametrize("way", ["_shortcut.take_next", "_intake.take_next", "_intake.Frame"])
+@pytest.mark.parametrize("way", ["_intake.take_next", "_intake.Frame"])
 def test_a_message_that_fails_is_asked_for_again(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost by it: the gap is found, and repaired."""
     with (
