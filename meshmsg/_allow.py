@@ -26,8 +26,12 @@ from meshmsg._values import check_name
 
 KEY_BYTES = 32
 PEERS_MAX = 100_000
-#: Combinations that are looked through before a permission counts as not given.
-STATES_MAX = 2_000
+#: Places in patterns that are looked at before a permission counts as not given: about 1 ms.
+STEPS_MAX = 1_000
+#: Answers that take so long, of the patterns that one message names.
+SEARCHES_MAX = 256
+#: Answers that are remembered.
+COVERS_MAX = 4_096
 _KEYS = ("name", "key", "publish", "subscribe", "stats")
 _ELSE = "\0"  # a level that no pattern names
 
@@ -142,25 +146,54 @@ def check_patterns(where: str, value: object) -> tuple[str, ...]:
         raise ConfigError(where, error.problem) from None
 
 
-@lru_cache(maxsize=65536)
+def covered(granted: tuple[str, ...], wanted: Iterable[str]) -> set[str]:
+    """Of patterns that somebody else chose, those that are covered.
+
+    Only some of them may be such that the answer takes a search: others count as not covered.
+    """
+    found, searches = set(), 0
+    for topics in set(wanted):
+        if _is_plainly_covered(granted, topics):
+            found.add(topics)
+        elif searches < SEARCHES_MAX:
+            searches += 1
+            if covers(granted, topics):
+                found.add(topics)
+    return found
+
+
+def _is_plainly_covered(granted: tuple[str, ...], topics: str) -> bool:
+    """Whether one granted pattern is the same, or `**` behind levels that it begins with."""
+    if topics in granted or "**" in granted:
+        return True
+    return any(
+        text.endswith(".**") and "*" not in text[:-2] and f"{topics}.".startswith(text[:-2])
+        for text in granted
+    )
+
+
+@lru_cache(maxsize=COVERS_MAX)
 def covers(granted: tuple[str, ...], topics: str) -> bool:
     """Whether every topic that `topics` selects is selected by one of the granted patterns.
+
+    The search for an answer has so many steps and no more: then it is no.
 
     >>> covers(("orders.**",), "orders.eu.*"), covers(("orders.eu",), "orders.*")
     (True, False)
     """
-    if topics in granted or "**" in granted:
+    if _is_plainly_covered(granted, topics):
         return True
     wanted = topics.split(".")
     given = [text.split(".") for text in granted]
-    names = {level for levels in (wanted, *given) for level in levels} - {"*", "**"}
-    symbols = [*sorted(names), _ELSE]
     start = (_closure(wanted, {0}), tuple(_closure(levels, {0}) for levels in given))
-    seen, edge = {start}, [start]
+    seen, edge, steps = {start}, [start], 0
     # Both sides walk through all topics together, level by level.
     while edge:
         ours, theirs = edge.pop()
-        for symbol in symbols:
+        for symbol in _symbols(wanted, ours, given, theirs):
+            steps += len(ours) + sum(map(len, theirs))
+            if steps > STEPS_MAX:
+                return False
             step = _step(wanted, ours, symbol)
             if not step:
                 continue
@@ -172,11 +205,25 @@ def covers(granted: tuple[str, ...], topics: str) -> bool:
                 return False
             state = (step, after)
             if state not in seen:
-                if len(seen) >= STATES_MAX:
-                    return False
                 seen.add(state)
                 edge.append(state)
     return True
+
+
+def _symbols(
+    wanted: list[str],
+    ours: frozenset[int],
+    given: list[list[str]],
+    theirs: tuple[frozenset[int], ...],
+) -> list[str]:
+    """The next levels of a topic that make a difference: those that a pattern names here."""
+    named = {
+        levels[p] for levels, at in zip(given, theirs, strict=True) for p in at if p < len(levels)
+    }
+    own = {wanted[p] for p in ours if p < len(wanted)}
+    if own.isdisjoint(("*", "**")):
+        return sorted(own)
+    return [*sorted((named | own) - {"*", "**"}), _ELSE]
 
 
 def _closure(levels: list[str], places: Iterable[int]) -> frozenset[int]:

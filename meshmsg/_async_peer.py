@@ -153,6 +153,7 @@ class AsyncSubscription(SubscriptionBase):
                 self._yielded_at = time.monotonic()
             with intake.lock:
                 if intake.closed:
+                    self._node.check_running()
                     return None
                 found = intake.take(as_events=as_events)
                 got = found is None and intake.receive(now, now, as_events=as_events)
@@ -340,6 +341,7 @@ class AsyncPeer(PeerBase):
         deadline = None if timeout is None else time.monotonic() + timeout
         await asyncio.to_thread(self._open_node().publisher.durable.flush, timeout)
         while behind := self._open_node().publisher.flush(0.0, words=WAITED_FOR):
+            self._open_node().check_running()
             if deadline is not None and time.monotonic() >= deadline:
                 raise WaitTimeout(behind_text(behind, timeout))
             await asyncio.sleep(POLL_S)

@@ -19,6 +19,7 @@ from meshmsg._codecs import Codec, codec_for
 from meshmsg._discovery import Discovery, check_target
 from meshmsg._errors import EVENT_BYTES_MAX, ConfigError, TopicError
 from meshmsg._log_words import FsyncWord, Retention
+from meshmsg._message_fields import ADDRESSES_MAX, STREAMS_MAX
 from meshmsg._multicast import Feed, Multicast
 from meshmsg._security import Security
 from meshmsg._topics import Pattern, check_pattern, check_topic
@@ -41,6 +42,8 @@ DURABILITY_WORDS = ("none", "log")
 ORDER_WORDS = ("none", "key")
 #: Where events go that a group gave up: `dead.<group>`.
 DEAD_PREFIX = "dead."
+#: Streams that a peer may declare; those of dead letters come on top.
+STREAMS_OF_PEER_MAX = STREAMS_MAX // 2
 
 
 def check_group(field_name: str, name: object) -> str:
@@ -292,6 +295,8 @@ class PeerConfig:
         check_name("name", self.name)
         check_name("mesh", self.mesh)
         set_field(self, "bind", addresses("bind", self.bind))
+        if len(self.bind) > ADDRESSES_MAX:
+            raise ConfigError("bind", f"at most {ADDRESSES_MAX} addresses")
         set_field(self, "connect", addresses("connect", self.connect))
         for address in self.connect:
             check_target("connect", address)
@@ -303,6 +308,8 @@ class PeerConfig:
             if not isinstance(stream, Stream):
                 raise ConfigError("streams", f"{stream!r} is not {wanted}")
         set_field(self, "streams", streams)
+        if len(streams) > STREAMS_OF_PEER_MAX:
+            raise ConfigError("streams", f"at most {STREAMS_OF_PEER_MAX:,} of one peer")
         labels = [stream.label for stream in streams]
         for label in labels:
             if labels.count(label) > 1:

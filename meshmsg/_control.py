@@ -18,42 +18,68 @@ import msgspec
 
 from meshmsg._errors import ProtocolError
 from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
-from meshmsg._values import NAME_BYTES_MAX, PATTERNS_MAX
+from meshmsg._message_fields import (
+    ACK_RANGES_MAX,
+    CLAIMS_MAX,
+    CONTACTS_MAX,
+    GROUPS_MAX,
+    HELLO_STREAMS_MAX,
+    PART_FRAMES_MAX,
+    ROLES_MAX,
+    SETTLEMENTS_MAX,
+    STREAMS_MAX,
+    U64,
+    AckRanges,
+    Addresses,
+    AddressPairs,
+    Attempt,
+    Duration,
+    EpochRanges,
+    ErrorText,
+    Id,
+    Name,
+    Patterns,
+    PeerName,
+    Prefetch,
+    Ranges,
+    Reasons,
+    Short,
+    StreamNames,
+    Text,
+    Version,
+    as_text,
+    check_range,
+    check_ranges,
+)
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 ENVELOPE = b"MMC"
 #: A control message without its frame is never larger.
 CONTROL_BYTES_MAX = 8 * 1024 * 1024
-#: Ranges in one repair request.
-NACK_RANGES_MAX = 256
-#: Ranges in one acknowledgement.
-ACK_RANGES_MAX = 65_536
-#: Streams and epochs that a member claims events of, and pieces of them all together.
-CLAIMS_MAX = 4096
-CLAIM_RANGES_MAX = 262_144
-#: Events that a member may ask for ahead of its acknowledgements.
-PREFETCH_MAX = 1_000_000
-ATTEMPTS_MAX = 1_000_000
-DURATION_MAX_S = 1e9
-#: Peers that one message tells of, and addresses of each.
-CONTACTS_MAX = 256
-CONTACT_ADDRESSES_MAX = 16
-
-U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-Id = Annotated[int, msgspec.Meta(ge=0)]
-# Names are logged and shown to people: nothing in them may move a cursor or begin a line.
-_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
-Name = Annotated[str, msgspec.Meta(max_length=1024, pattern=rf"\A[^{_CONTROLS}]*\Z")]
-#: As a peer may call itself; what comes after a slash is a stream or a subscription of it.
-PeerName = Annotated[
-    str, msgspec.Meta(max_length=NAME_BYTES_MAX, pattern=rf"\A[^\s/@{_CONTROLS}]+\Z")
-]
-Text = Annotated[str, msgspec.Meta(max_length=4096)]
-Duration = Annotated[float, msgspec.Meta(ge=0, le=DURATION_MAX_S)]
-Short = Annotated[bytes, msgspec.Meta(max_length=64)]
-Range = tuple[U64, U64]
-Ranges = Annotated[list[Range], msgspec.Meta(max_length=NACK_RANGES_MAX)]
-Patterns = Annotated[list[Name], msgspec.Meta(max_length=PATTERNS_MAX)]
+#: A kind of message that `LARGE_BYTES_MAX` does not name is never larger, nor is anything that is
+#: said before `hello`.
+SMALL_BYTES_MAX = 64 * 1024
+#: Kinds of message that say something of each stream, or event, may be larger.
+LARGE_BYTES_MAX = {
+    "answer": CONTROL_BYTES_MAX,
+    "bye": 2 * 1024 * 1024,
+    "commit": 2 * 1024 * 1024,
+    "here": 2 * 1024 * 1024,
+    "join": CONTROL_BYTES_MAX,
+    "joined": 2 * 1024 * 1024,
+    "logs": CONTROL_BYTES_MAX,
+    "part": 2 * 1024 * 1024,
+    "pong": 4 * 1024 * 1024,
+    "settle": CONTROL_BYTES_MAX,
+    "status": 4 * 1024 * 1024,
+    "subscribe": 2 * 1024 * 1024,
+    "welcome": CONTROL_BYTES_MAX,
+}
+#: Keys of a message, those of newer releases too.  One that stands in it many times is paid for
+#: each time.
+KEYS_MAX = 64
+#: Numbers in what is answered are at most this.
+NUMBER_MAX = (1 << 63) - 1
 
 
 def stream_wire_id(mesh: str, stream: str) -> int:
@@ -78,9 +104,9 @@ class Hello(_Message, frozen=True, tag="hello"):
     instance: Id
     mesh: Name
     dialled: Name = ""
-    listen: list[Name] = []
-    streams: list[Name] = []
-    version: int = PROTOCOL_VERSION
+    listen: Addresses = []
+    streams: Annotated[list[Name], msgspec.Meta(max_length=HELLO_STREAMS_MAX)] = []
+    version: Version = PROTOCOL_VERSION
     software: Name = ""
     nonce: Short = b""  # prove your key with this
 
@@ -98,16 +124,19 @@ class StreamInfo(msgspec.Struct, frozen=True):
     durable: bool = False
 
 
+StreamInfos = Annotated[list[StreamInfo], msgspec.Meta(max_length=STREAMS_MAX)]
+
+
 class Welcome(_Message, frozen=True, tag="welcome"):
     """The answer to hello, sent again when the streams change."""
 
     peer: PeerName
     instance: Id
     mesh: Name
-    streams: list[StreamInfo]
-    fanout: list[tuple[Name, Name]]
-    recorded: list[StreamInfo] = []  # of other peers, kept and served here
-    version: int = PROTOCOL_VERSION
+    streams: StreamInfos
+    fanout: AddressPairs
+    recorded: StreamInfos = []  # of other peers, kept and served here
+    version: Version = PROTOCOL_VERSION
     software: Name = ""
     key: Short = b""  # the public key of whom says this, where peers have keys of their own
     proof: Short = b""
@@ -117,7 +146,7 @@ class Refused(_Message, frozen=True, tag="refused"):
     """No: and why, in words for a person."""
 
     reason: Text
-    version: int = PROTOCOL_VERSION
+    version: Version = PROTOCOL_VERSION
 
 
 StartKind = Literal["live", "earliest", "last", "time", "resume", "origin"]
@@ -132,12 +161,15 @@ class Start(msgspec.Struct, frozen=True):
     epoch: U64 = 0
 
 
+Starts = Annotated[list[Start], msgspec.Meta(max_length=STREAMS_MAX)]
+
+
 class Subscribe(_Message, frozen=True, tag="subscribe"):
     """Take me as a subscriber of these streams; saying it again is harmless."""
 
     sub: Id
     patterns: Patterns
-    starts: list[Start]
+    starts: Starts
     name: Name = ""
     hold: bool = False  # keep in the logs of durable streams what I have not committed
 
@@ -154,7 +186,7 @@ class Commit(_Message, frozen=True, tag="commit"):
     """Everything before these places is done: a log need not keep it for me any more."""
 
     sub: Id
-    places: list[Place]
+    places: Annotated[list[Place], msgspec.Meta(max_length=STREAMS_MAX)]
 
 
 class Subscribed(_Message, frozen=True, tag="subscribed"):
@@ -171,6 +203,9 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
     over: bool = False  # the epoch ended at `next`, and what is missing of it can be asked for
     recorded: bool = False  # said by a peer that has recorded the stream
     seal: SealInfo | None = None  # of a sealed multicast stream
+
+    def __post_init__(self) -> None:
+        check_range(self.first, self.next)
 
 
 class Rekey(_Message, frozen=True, tag="rekey"):
@@ -189,6 +224,9 @@ class Nack(_Message, frozen=True, tag="nack"):
     epoch: U64
     ranges: Ranges
     number: U64
+
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
 
 
 class Repair(_Message, frozen=True, tag="repair"):
@@ -209,6 +247,9 @@ class Gone(_Message, frozen=True, tag="gone"):
     reason: Name
     answers: U64
 
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
+
 
 class Evicted(_Message, frozen=True, tag="evicted"):
     """The stream does not wait for this subscription any more."""
@@ -228,14 +269,15 @@ class Figures(msgspec.Struct, frozen=True):
     consumed: U64
     delivered: U64
     filtered: U64
-    lost: dict[Name, U64]
+    lost: Reasons
 
 
 class Status(_Message, frozen=True, tag="status"):
     """How far a subscription is: the publisher's flow control and ledger live on it."""
 
     sub: Id
-    figures: list[Figures]
+    # of the streams that a peer publishes, and of those that it records
+    figures: Annotated[list[Figures], msgspec.Meta(max_length=2 * STREAMS_MAX)]
     answers: U64 = 0
     closed: bool = False
 
@@ -255,9 +297,11 @@ class Tail(msgspec.Struct, frozen=True):
     first: U64
     next: U64
 
+    def __post_init__(self) -> None:
+        check_range(self.first, self.next)
 
-AckRange = tuple[U64, U64, Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]]
-AckRanges = Annotated[list[AckRange], msgspec.Meta(max_length=ACK_RANGES_MAX)]
+
+Tails = Annotated[list[Tail], msgspec.Meta(max_length=STREAMS_MAX)]
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -266,7 +310,10 @@ class Refusal(msgspec.Struct, frozen=True):
     seq: U64
     attempt: U64
     delay_s: Duration = 0.0
-    error: Text = ""
+    error: ErrorText = ""
+
+
+Refusals = Annotated[list[Refusal], msgspec.Meta(max_length=ACK_RANGES_MAX)]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -275,8 +322,12 @@ class Claimed(msgspec.Struct, frozen=True):
     stream: Name
     epoch: U64
     acks: AckRanges = []  # done, and nobody has said that it is kept
-    nacks: Annotated[list[Refusal], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    nacks: Refusals = []
     held: AckRanges = []  # in hand
+
+    def __post_init__(self) -> None:
+        check_ranges(self.acks)
+        check_ranges(self.held)
 
 
 class Join(_Message, frozen=True, tag="join"):
@@ -285,14 +336,14 @@ class Join(_Message, frozen=True, tag="join"):
     sub: Id
     group: Name
     patterns: Patterns
-    starts: list[Start]
-    prefetch: Annotated[int, msgspec.Meta(ge=1, le=PREFETCH_MAX)]
+    starts: Starts
+    prefetch: Prefetch
     ack_timeout_s: Duration
-    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
+    max_attempts: Attempt
     order: Literal["none", "key"]
     name: Name = ""
     ticket: Id = 0  # work is to begin with this number; another one than before: begin anew
-    claims: list[Claimed] = []
+    claims: Annotated[list[Claimed], msgspec.Meta(max_length=CLAIMS_MAX)] = []
     number: U64 = 0  # of the last message that the claims make up for
 
 
@@ -300,8 +351,8 @@ class Joined(_Message, frozen=True, tag="joined"):
     """You are a member on these streams; fetch the work at one of these addresses."""
 
     sub: Id
-    streams: list[Tail]
-    work: list[tuple[Name, Name]]
+    streams: Tails
+    work: AddressPairs
     keeps: bool = False  # what is done, on disk, and says so
 
 
@@ -319,17 +370,21 @@ class Settlement(msgspec.Struct, frozen=True):
     stream: Name
     epoch: U64
     acks: AckRanges = []
-    nacks: Annotated[list[Refusal], msgspec.Meta(max_length=ACK_RANGES_MAX)] = []
+    nacks: Refusals = []
     returned: AckRanges = []
+
+    def __post_init__(self) -> None:
+        check_ranges(self.acks)
+        check_ranges(self.returned)
 
 
 class Settle(_Message, frozen=True, tag="settle"):
     """What became of work; without any, a sign of life.  With `closed`, the member leaves."""
 
     sub: Id
-    settlements: list[Settlement]
+    settlements: Annotated[list[Settlement], msgspec.Meta(max_length=SETTLEMENTS_MAX)]
     closed: bool = False
-    received: dict[Name, U64] = {}
+    received: Annotated[dict[Name, U64], msgspec.Meta(max_length=STREAMS_MAX)] = {}
     number: U64 = 0  # rises; comes back in `kept`
 
 
@@ -352,8 +407,8 @@ class Pong(_Message, frozen=True, tag="pong"):
 
     number: U64
     instance: Id
-    tails: list[Tail]
-    recorded: list[Tail] = []
+    tails: Tails
+    recorded: Tails = []
 
 
 class Unknown(_Message, frozen=True, tag="unknown"):
@@ -368,10 +423,10 @@ class Ask(_Message, frozen=True, tag="ask"):
 
 
 class Answer(_Message, frozen=True, tag="answer"):
-    """What was asked for."""
+    """What was asked for, still encoded: it is decoded by who waits for it, if anybody does."""
 
     number: U64
-    body: Any
+    body: msgspec.Raw
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -379,7 +434,7 @@ class Contact(msgspec.Struct, frozen=True):
 
     peer: PeerName
     instance: Id
-    addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)]
+    addresses: Addresses
 
 
 class Here(_Message, frozen=True, tag="here"):
@@ -388,10 +443,10 @@ class Here(_Message, frozen=True, tag="here"):
     peer: PeerName
     instance: Id
     serial: U64
-    addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)] = []
-    streams: list[Name] = []
-    groups: list[Name] = []
-    roles: list[Name] = []
+    addresses: Addresses = []
+    streams: StreamNames = []
+    groups: Annotated[list[Name], msgspec.Meta(max_length=GROUPS_MAX)] = []
+    roles: Annotated[list[Name], msgspec.Meta(max_length=ROLES_MAX)] = []
     software: Name = ""
     known: Annotated[list[Contact], msgspec.Meta(max_length=CONTACTS_MAX)] = []
 
@@ -400,7 +455,7 @@ class Bye(_Message, frozen=True, tag="bye"):
     """I leave; my streams end here."""
 
     instance: Id
-    tails: list[Tail]
+    tails: Tails
 
 
 class LogsPlease(_Message, frozen=True, tag="logs?"):
@@ -419,10 +474,14 @@ class LogInfo(msgspec.Struct, frozen=True):
     topics: Name
     codec: Name
     floor: tuple[U64, U64]  # all before this epoch and number has expired
-    epochs: list[tuple[U64, U64, U64]]  # epoch, first, stop
+    epochs: EpochRanges
     open: bool = False  # the newest epoch may go on
     recorded: bool = False  # by a peer that is not its publisher
-    known: list[tuple[U64, U64, U64]] = []  # as epochs, with what has expired
+    known: EpochRanges = []  # as epochs, with what has expired
+
+    def __post_init__(self) -> None:
+        check_ranges(row[1:] for row in self.epochs)
+        check_ranges(row[1:] for row in self.known)
 
 
 class Logs(_Message, frozen=True, tag="logs"):
@@ -430,7 +489,7 @@ class Logs(_Message, frozen=True, tag="logs"):
 
     number: U64
     peer: Name = ""
-    logs: list[LogInfo] = []
+    logs: Annotated[list[LogInfo], msgspec.Meta(max_length=2 * STREAMS_MAX)] = []
     error: Text = ""
     key: Short = b""  # the public key of whom says this, where it was asked to prove it
     proof: Short = b""
@@ -447,6 +506,9 @@ class Read(_Message, frozen=True, tag="read"):
     stop: U64
     credit: U64
 
+    def __post_init__(self) -> None:
+        check_range(self.first, self.stop)
+
 
 class Credit(_Message, frozen=True, tag="credit"):
     """So many bytes more of a read; 0: no more of it."""
@@ -461,10 +523,15 @@ class Part(_Message, frozen=True, tag="part"):
     number: U64
     first: U64
     stop: U64
-    frames: list[tuple[U64, U64]] = []  # bytes of each, and one past its last event
-    gone: list[tuple[U64, U64, Name]] = []
+    # bytes of each, and one past its last event
+    frames: Annotated[list[tuple[U64, U64]], msgspec.Meta(max_length=PART_FRAMES_MAX)] = []
+    gone: Annotated[list[tuple[U64, U64, Name]], msgspec.Meta(max_length=PART_FRAMES_MAX)] = []
     done: bool = False
     error: Text = ""
+
+    def __post_init__(self) -> None:
+        check_range(self.first, self.stop)
+        check_ranges(self.gone)
 
 
 Message = (
@@ -500,8 +567,16 @@ Message = (
     | Part
 )
 
+
+class _Kind(msgspec.Struct):
+    """Of a message, its kind alone: all else is passed over."""
+
+    t: Annotated[str, msgspec.Meta(max_length=16)]
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
+_decode_kind = msgspec.msgpack.Decoder(_Kind).decode
 _HEAD = ENVELOPE + bytes([PROTOCOL_VERSION])
 
 
@@ -517,21 +592,68 @@ def message_version(data: bytes) -> int:
     return data[3]
 
 
-def decode_message(data: bytes) -> Message:
+def decode_message(data: bytes, bytes_max: int = CONTROL_BYTES_MAX) -> Message:
     """Read a message of this version; raises `ProtocolError`."""
     version = message_version(data)
     if version != PROTOCOL_VERSION:
         raise ProtocolError(f"protocol version {version}, this side speaks {PROTOCOL_VERSION}")
+    if len(data) > bytes_max or _key_count(data) > KEYS_MAX:
+        raise ProtocolError(f"control message: of {len(data)} bytes, {_key_count(data)} keys")
+    body = memoryview(data)[4:]
     try:
-        message: Message = _decode(memoryview(data)[4:])
+        if len(data) > SMALL_BYTES_MAX:
+            kind = _decode_kind(body).t
+            if len(data) > LARGE_BYTES_MAX.get(kind, SMALL_BYTES_MAX):
+                raise ProtocolError(f"control message: {kind!r} of {len(data)} bytes")
+        message: Message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"control message: {error}") from None
     return message
 
 
+def _key_count(data: bytes) -> int:
+    """How many keys the map of a message claims to have."""
+    first = data[4]
+    if first == 0xDE:
+        return int.from_bytes(data[5:7], "big")
+    if first == 0xDF:
+        return int.from_bytes(data[5:9], "big")
+    return first & 0x0F  # anything but a short map is refused by the decoder
+
+
+def encode_answer(number: int, body: Any) -> Answer:
+    """An answer.  A number or a text that cannot be said is clamped, and not in the way of all."""
+    try:
+        encoded = _encode(body)
+    except (OverflowError, UnicodeEncodeError):
+        encoded = _encode(_sayable(body))
+    return Answer(number, msgspec.Raw(encoded))
+
+
+def decode_answer(answer: Answer) -> Any:
+    """What an answer says; raises `ProtocolError`."""
+    try:
+        return msgspec.msgpack.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"answer: {error}") from None
+
+
+def _sayable(value: Any) -> Any:
+    """Figures with numbers that fit 63 bits, and text without half characters."""
+    if isinstance(value, dict):
+        return {_sayable(key): _sayable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sayable(item) for item in value]
+    if isinstance(value, int):
+        return max(-NUMBER_MAX, min(value, NUMBER_MAX))
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return value
+
+
 def encode_refusal(reason: str, version: int) -> bytes:
     """A refusal in the envelope of the other side's version, so that it can read it."""
-    return ENVELOPE + bytes([version]) + _encode(Refused(reason))
+    return ENVELOPE + bytes([version]) + _encode(Refused(as_text(reason)))
 
 
 def version_mismatch(theirs: int) -> str:

@@ -7,9 +7,10 @@ those says nothing, if their publisher has declared other ones.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from meshmsg._allow import Grant
+from meshmsg._allow import Grant, covered
 
 if TYPE_CHECKING:
     from meshmsg._control import StreamInfo
@@ -33,12 +34,18 @@ class Declared:
         self._topics.update(fresh)
         return True
 
-    def may_lend(self, grant: Grant, info: StreamInfo) -> bool:
-        """Whether somebody may give others a stream that it has recorded."""
+    def may_lend(self, grant: Grant, infos: Iterable[StreamInfo]) -> list[StreamInfo]:
+        """Of streams that somebody has recorded, those that it may give to others."""
+        known = [(info, self._known(info)) for info in infos]
+        may = covered(grant.publish, chain.from_iterable(topics for _, topics in known))
+        return [info for info, topics in known if may.issuperset(topics)]
+
+    def _known(self, info: StreamInfo) -> list[str]:
+        """What is said of a stream's topics, by whoever says something."""
         known = [info.topics]
         if info.name in self._topics:
             known.append(self._topics[info.name])
         own = info.name.partition("/")[2]
         if "*" in own:  # without a name of its own, a stream is named by its topics
             known.append(own)
-        return all(grant.may_publish(topics) for topics in known)
+        return known

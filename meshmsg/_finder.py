@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 from meshmsg import _control as c
 from meshmsg._discovery import Discovery
 from meshmsg._errors import ConfigError, ProtocolError
+from meshmsg._guard import Guard
+from meshmsg._log_limit import LogLimit
+from meshmsg._message_fields import CONTACT_ADDRESSES_MAX, CONTACTS_MAX, GROUPS_MAX
 from meshmsg._presence import PeerInfo, PresenceHub
 from meshmsg._scout import Name, Scout
 from meshmsg._values import check_name
@@ -53,6 +56,7 @@ class Finder:
         self._node = node
         self._found = found
         self.is_on = found.is_on
+        self._notes = LogLimit(log, node.counters)
         self.hub = PresenceHub(config.name, node.counters)
         self.book = MemberBook(node.tuning.peer_timeout_s, node.tuning.ping_interval_s)
         timing = DialTiming(
@@ -62,7 +66,7 @@ class Finder:
         )
         chance = random.Random()
         self.contacts = ContactBook(timing, node.instance, chance)
-        self._rumours = Rumours(c.CONTACTS_MAX, chance)
+        self._rumours = Rumours(CONTACTS_MAX, chance)
         self._scout: Scout | None = None
         self._addresses: tuple[str, ...] = ()
         self._wide = False  # whether peers beyond this machine are dialled
@@ -75,7 +79,7 @@ class Finder:
         """The sockets are bound: begin to look."""
         config = self._node.config
         own = [a for address in self._node.addresses for a in concrete(address)]
-        self._addresses = tuple(self._found.advertise or own)[: c.CONTACT_ADDRESSES_MAX]
+        self._addresses = tuple(self._found.advertise or own)[:CONTACT_ADDRESSES_MAX]
         self._card = self._describe(1)
         told = (*own, *config.connect, *self._found.seeds, *self._found.advertise)
         targets = [target for a in told if (target := split_target(a)) is not None]
@@ -105,9 +109,14 @@ class Finder:
             on_service=lambda there, s: node.call(lambda: self._on_service(there, s)),
             on_name=lambda name: node.call(lambda: self._on_name(name)),
             on_reason=lambda address, why: node.call(lambda: self._on_reason(address, why)),
+            counters=node.counters,
         )
         if zeroconf or names:
             self._scout.start()
+
+    def guards(self) -> list[Guard]:
+        """What looks after the scout's thread, if there is one."""
+        return [] if self._scout is None else [self._scout.guard]
 
     def close(self) -> None:
         """Stop looking; iterators over changes end."""
@@ -150,7 +159,8 @@ class Finder:
                 contact.reason = contact.reasons[address] = why
                 level = logging.WARNING if contact.is_seed else logging.INFO
                 who = contact.name or "a peer"
-                log.log(level, "%s cannot be reached at %s: %s", who, address, why)
+                text = "%s cannot be reached at %s: %s"
+                self._notes.write(level, text, who, address, why)
 
     def _learn(self, instance: int, name: str, addresses: tuple[str, ...], source: str) -> None:
         now = time.monotonic()
@@ -291,7 +301,7 @@ class Finder:
     def _describe(self, serial: int) -> Card:
         node = self._node
         streams = tuple(sorted(info.name for info in node.publisher.infos()))
-        groups = tuple(sorted({m.options.group for m in list(node.members.values())}))
+        groups = tuple(sorted({m.options.group for m in list(node.members.values())})[:GROUPS_MAX])
         roles = ["publisher"] if streams else []
         roles += ["subscriber"] if node.intakes else []
         roles += ["worker"] if groups else []
@@ -317,7 +327,7 @@ class Finder:
         cards = [m.card for i in instances if (m := self.book.members.get(i)) is not None]
         return [
             c.Contact(card.peer, card.instance, list(card.addresses))
-            for card in cards[: c.CONTACTS_MAX]
+            for card in cards[:CONTACTS_MAX]
             if card.addresses
         ]
 
@@ -371,7 +381,7 @@ class Finder:
         elif any(
             x.reasons.get(link.address) != link.reason for x in self.contacts.at(link.address)
         ):
-            log.warning("%s: %s", link.address, link.reason)
+            self._notes.warning("%s: %s", link.address, link.reason)
         self.contacts.on_failed(link.address, link.reason, now=now)
         self._node.links.drop(link)
 
@@ -410,7 +420,7 @@ class Finder:
             self._node.links.dial(address, given=False, found=True)
         except Exception as error:  # too many open files, an address ZeroMQ does not take
             self._node.counters["dial_errors"] += 1
-            log.warning("%s cannot be dialled: %s", address, error)
+            self._notes.warning("%s cannot be dialled: %s", address, error, key=str(error))
             self.contacts.on_failed(address, str(error), now=now)
 
     def _renew(self) -> None:
@@ -464,4 +474,4 @@ def _observed(addresses: list[str], host: str) -> list[str]:
     if not host or not is_ip(host) or any(target.host == host for target in targets):
         return addresses
     seen = dict.fromkeys(join_target(host, target.port) for target in targets)
-    return [*list(seen)[:4], *addresses][: c.CONTACT_ADDRESSES_MAX]
+    return [*list(seen)[:4], *addresses][:CONTACT_ADDRESSES_MAX]

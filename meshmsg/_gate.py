@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from meshmsg import _control as c
-from meshmsg._allow import Grant
+from meshmsg._allow import Grant, covered
 from meshmsg._declared import Declared
 from meshmsg._errors import ConfigError
 from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
@@ -165,7 +165,7 @@ class Gate:
             if len(self._told) >= TOLD_MAX:
                 self._told.clear()
             self._told.add((text, *values))
-            log.warning(text, *values)
+            self._node.notes.warning(text, *values)
 
     def _thin_out(self, door: Door) -> None:
         """Too many connections: those that have said nothing for longest go, or the newest."""
@@ -345,14 +345,12 @@ class Gate:
         if not self.apart:
             return welcome
         grant = self.grant(link.user)
-        own = [
-            info
-            for info in welcome.streams
-            if info.name.startswith(f"{welcome.peer}/") and grant.may_publish(info.topics)
-        ]
+        named = [info for info in welcome.streams if info.name.startswith(f"{welcome.peer}/")]
+        may = covered(grant.publish, (info.topics for info in named))
+        own = [info for info in named if info.topics in may]
         if self._declared.learn(own):
             self._screen_recorders(link)
-        recorded = [info for info in welcome.recorded if self._declared.may_lend(grant, info)]
+        recorded = self._declared.may_lend(grant, welcome.recorded)
         hidden = len(welcome.streams) - len(own) + len(welcome.recorded) - len(recorded)
         if hidden:
             self.counters["not_permitted"] += hidden
@@ -364,11 +362,8 @@ class Gate:
         for link in self._node.links.up():
             if link is not publisher and link.recorded:
                 grant, before = self.grant(link.user), link.recorded
-                link.recorded = {
-                    name: info
-                    for name, info in before.items()
-                    if self._declared.may_lend(grant, info)
-                }
+                may = self._declared.may_lend(grant, before.values())
+                link.recorded = {info.name: info for info in may}
                 self.counters["not_permitted"] += len(before) - len(link.recorded)
 
     def is_believed(self, link: Link, message: c.Message) -> bool:

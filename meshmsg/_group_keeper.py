@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from meshmsg._errors import LogError
 from meshmsg._group_books import Seat
+from meshmsg._guard import Guard
 from meshmsg.recovery.group_resume import line_of, record_of
 from meshmsg.recovery.group_store import GroupRecord, GroupStore
 from meshmsg.recovery.log_reader import LogReader
@@ -77,6 +78,7 @@ class GroupKeeper:
         self._held_at: dict[int, float] = {}
         self._saved: dict[int, Seat] = {}
         self._failing = False
+        self.guard = Guard(f"{name} groups", counters, "group_save_failures")
         self._thread = threading.Thread(target=self._run, name=f"{name} groups", daemon=True)
 
     # --- with the publishing side's lock held ---
@@ -157,20 +159,23 @@ class GroupKeeper:
     # --- on the thread ---
 
     def _run(self) -> None:
-        while True:
-            wanted = self._wanted.wait(LOOK_S)
-            if self._stopping.is_set():
-                return
-            if not wanted:
-                self._look()
-                continue
-            began = time.monotonic()
-            self._wanted.clear()
-            good = self._save()
-            spent = time.monotonic() - began
-            pause = max(SAVE_S, min(SAVE_TIMES * spent, PAUSE_MAX_S))
-            if self._stopping.wait(pause if good else RETRY_S):
-                return
+        self.guard.drive(self._turn, self._stopping.wait)
+        self._stopping.set()
+
+    def _turn(self) -> bool:
+        """Save what is dirty, or look whether a group was dropped; `False` when it is over."""
+        wanted = self._wanted.wait(LOOK_S)
+        if self._stopping.is_set():
+            return False
+        if not wanted:
+            self._look()
+            return True
+        began = time.monotonic()
+        self._wanted.clear()
+        good = self._save()
+        spent = time.monotonic() - began
+        pause = max(SAVE_S, min(SAVE_TIMES * spent, PAUSE_MAX_S))
+        return not self._stopping.wait(pause if good else RETRY_S)
 
     def _save(self) -> bool:
         """Save what has changed; returns whether all of it was."""
@@ -183,7 +188,7 @@ class GroupKeeper:
                 record = record_of(seat.group, names)
                 saves.append(Saved(seat, seat.save_number, record, names, heard))
                 seat.heard = {}
-        problem = None
+        problem: Exception | None = None
         try:
             with self._disk:
                 for save in saves:
@@ -194,6 +199,9 @@ class GroupKeeper:
         except LogError as error:
             problem = error
             self._fail(error)
+        except Exception as error:
+            problem = error
+            self.guard.failed("the saving of groups")
         with self._lock:
             for save in saves:
                 self._on_saved(save)

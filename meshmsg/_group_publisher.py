@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._config import check_group
 from meshmsg._control import (
-    CLAIMS_MAX,
-    NACK_RANGES_MAX,
     Gone,
     Join,
     Joined,
@@ -33,6 +31,8 @@ from meshmsg._group_disk import GroupDisk
 from meshmsg._group_keeper import GroupKeeper, Saved
 from meshmsg._group_roll import GroupRoll
 from meshmsg._group_words import on_line, policy_of, takes_all_of
+from meshmsg._log_limit import LogLimit
+from meshmsg._message_fields import NACK_RANGES_MAX
 from meshmsg._remote_member import RemoteMember
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
@@ -80,6 +80,7 @@ class GroupSide:
         self._tuning = side._tuning
         self._members: dict[int, RemoteMember] = {}
         self._by_monitor: dict[int, RemoteMember] = {}
+        self._notes = LogLimit(log, side.counters)
         self._dead = DeadLetters(side)
         self.keeper = GroupKeeper(
             f"meshmsg-{side._config.name}", side._lock, side.counters, self._on_saved
@@ -191,7 +192,8 @@ class GroupSide:
             reason = str(error)
         if reason:
             self._side.counters["members_refused"] += 1
-            log.error("refused %s as a member of group %s: %s", peer, join.group, reason)
+            text = "refused %s as a member of group %s: %s"
+            self._notes.error(text, peer, join.group, reason)
             self._side._post(link, Unjoined(join.sub, reason, refused=True))
             return
         if places is None and (far := self._far_starts(join)):
@@ -221,8 +223,9 @@ class GroupSide:
         if anew:
             self._roll.recall(member, join, now)
         tails = [
-            Tail(name, seat.outlet.epoch, max(0, seat.group.floor), seat.outlet.sender.sealed)
+            Tail(name, seat.outlet.epoch, min(max(0, seat.group.floor), sealed), sealed)
             for name, seat in member.seats.items()
+            for sealed in [seat.outlet.sender.sealed]
         ]
         keeps = any(seat.kept for seat in member.seats.values())
         self._side._post(link, Joined(join.sub, tails, member.work.addresses, keeps))
@@ -234,8 +237,6 @@ class GroupSide:
         check_group("group", join.group)
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
-        if len(join.claims) > CLAIMS_MAX:
-            return f"it claims events {len(join.claims):,} times"
         policy = policy_of(join)
         for start in join.starts:
             outlet = self._side._outlets.get(start.stream)
@@ -363,10 +364,8 @@ class GroupSide:
         """What a member says of its work."""
         member = self._members.get(message.sub)
         if member is None or member.link != link:
-            stale = sum(b - a for s in message.settlements for a, b, _ in s.acks if b > a)
-            self._side.counters["stale_acks"] += stale + sum(
-                len(s.nacks) for s in message.settlements
-            )
+            said = message.settlements  # by a stranger: what it names is counted by ranges
+            self._side.counters["stale_acks"] += sum(len(s.acks) + len(s.nacks) for s in said)
             if not message.closed or message.number:
                 self._side._post(link, Unjoined(message.sub, "not a member here"))
             return
@@ -517,7 +516,10 @@ class GroupSide:
         """Take back what is overdue, forget groups that nobody came back to."""
         resolved, self._resolved = self._resolved, []
         for link, peer, join, places in resolved:
-            self.on_join(link, peer, join, now, places)
+            try:
+                self.on_join(link, peer, join, now, places)
+            except Exception:
+                self._side.guard.failed("a join that was looked up in a log")
         while self._later and self._later[0][0] <= now:
             _, link, sub = self._later.popleft()
             if sub not in self._members:

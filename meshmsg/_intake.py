@@ -40,7 +40,9 @@ from meshmsg._epochs import Epochs
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss, Position
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
+from meshmsg._guard import Guard
 from meshmsg._lending import Lending
+from meshmsg._mcast_in import PacketSource
 from meshmsg._mcast_reading import (
     after_packets,
     keep_up,
@@ -120,6 +122,7 @@ class Intake:
         self.lock = threading.RLock()
         self.inbox: deque[Notice] = deque()
         self.counters: Counter[str] = Counter()
+        self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
         self.closed = False
@@ -206,7 +209,10 @@ class Intake:
         while read_ahead and self._backlog and self._ready_bytes < self._tuning.inbox_bytes_max:
             put_together(self, self._backlog[0], now)
         if not self._settled:
-            self._settle(now, drained)
+            try:
+                self._settle(now, drained)
+            except Exception:
+                self.guard.failed("the end of an epoch, or of a publisher")
         if now >= self._timer_due or now >= self._report_due or (drained and self._leavers):
             self._run_timers(now, drained)
         if not read_ahead:
@@ -244,8 +250,13 @@ class Intake:
             if datagram is None:
                 return False
             self.driven_at = now = time.monotonic()
-            if not (as_events and take_single(self, datagram, now)):
-                self._on_datagram(line, datagram, now)
+            try:
+                if as_events and take_single(self, datagram, now):
+                    return True
+            except Exception:
+                self.guard.failed("a packet")
+                return True
+            self._on_datagram(line, datagram, now)
             return True
         if self._lines:
             return False
@@ -253,8 +264,12 @@ class Intake:
         data = self._client.recv() if hurried else self._client.recv_soon()
         if data is None:
             return False
-        if take_next(self, data, now, as_events):
-            return self.current or True
+        try:
+            if take_next(self, data, now, as_events):
+                return self.current or True
+        except Exception:
+            self.guard.failed("a message")
+            return True
         self._on_message(data, now)
         return True
 
@@ -291,12 +306,7 @@ class Intake:
             if self._backlog and not ready:
                 refill(self, time.monotonic())
             if isinstance(delivery, Loss):
-                with self._books_lock:
-                    self.current = None
-                    books.lost[delivery.reason] += delivery.count
-                    books.consumed = delivery.stop
-                    self.counters["lost"] += delivery.count
-                self.losses.append(delivery)
+                self._enter_loss(books, delivery)
                 self._note_consumed(source, 0)
                 return delivery
             size = len(delivery.frame.data)
@@ -304,11 +314,32 @@ class Intake:
             if self._starved and self._room * 2 > self._tuning.inbox_bytes_max:
                 self._starved = False
                 self._timer_due = 0.0  # there is room again: say so
-            batch = self._hand_over(source, books, delivery, as_events)
+            try:
+                batch = self._hand_over(source, books, delivery, as_events)
+            except Exception:
+                self.guard.failed("events that were ready")
+                lost = self._unfit(books, delivery)
+                self._note_consumed(source, size)
+                return lost
             self._note_consumed(source, size)
             if batch is not None:
                 return batch
         return None
+
+    def _enter_loss(self, books: Books, loss: Loss) -> None:
+        with self._books_lock:
+            self.current = None
+            books.lost[loss.reason] += loss.count
+            books.consumed = loss.stop
+            self.counters["lost"] += loss.count
+        self.losses.append(loss)
+
+    def _unfit(self, books: Books, run: Run) -> Loss:
+        """Events that could not be handed over are lost, and reported like any others."""
+        first, stop = run.frame.first + run.lo, run.frame.first + run.hi
+        loss = Loss(books.stream, books.epoch, first, stop, "corrupt")
+        self._enter_loss(books, loss)
+        return loss
 
     def _hand_over(self, source: Source, books: Books, run: Run, as_events: bool) -> Batch | None:
         """What the subscription's patterns take of a run, entered in the books."""
@@ -384,25 +415,32 @@ class Intake:
         return False
 
     def _on_datagram(self, line: MulticastClient, datagram: Datagram, now: float) -> None:
-        data = datagram.data
-        if len(data) < HEAD.size or data[:4] not in (PACKET_MAGIC, SEALED_MAGIC):
-            self.counters["bad_packets"] += bool(data)
-            return
-        source = self._by_wire.get(int.from_bytes(data[STREAM_AT : STREAM_AT + 8], "little"))
-        if source is None or source.packets is None:
-            self.counters["other_packets"] += 1  # another stream shares the group
-            if self.counters["other_packets"] == OTHERS_TOLD:
-                for problem in self.tuner.unheard():
-                    log.warning("%s", problem)
-            return
-        packets = source.packets
-        if self._backlog:
-            self._backlog_bytes += len(data)
-        for frame in packets.receive(line, datagram, now):
-            self._on_frame(source, frame, now)
-        after_packets(self, source, packets, now)
-        packets.report(now, self._room)
-        self._timer_due = min(self._timer_due, packets.deadline())
+        try:
+            data = datagram.data
+            if len(data) < HEAD.size or data[:4] not in (PACKET_MAGIC, SEALED_MAGIC):
+                self.counters["bad_packets"] += bool(data)
+                return
+            source = self._by_wire.get(int.from_bytes(data[STREAM_AT : STREAM_AT + 8], "little"))
+            if source is None or source.packets is None:
+                self._on_other_packet()
+                return
+            packets = source.packets
+            if self._backlog:
+                self._backlog_bytes += len(data)
+            for frame in packets.receive(line, datagram, now):
+                self._on_frame(source, frame, now)
+            after_packets(self, source, packets, now)
+            packets.report(now, self._room)
+            self._timer_due = min(self._timer_due, packets.deadline())
+        except Exception:
+            self.guard.failed("a packet")
+
+    def _on_other_packet(self) -> None:
+        """Another stream shares the group."""
+        self.counters["other_packets"] += 1
+        if self.counters["other_packets"] == OTHERS_TOLD:
+            for problem in self.tuner.unheard():
+                log.warning("%s", problem)
 
     @property
     def _room(self) -> int:
@@ -426,6 +464,8 @@ class Intake:
                     return
         except ProtocolError as error:
             log.debug("a bad message was dropped: %s", error)
+        except Exception:
+            self.guard.failed("a message")
         self.counters["bad_messages"] += 1
 
     def _on_frame(self, source: Source, frame: Frame, now: float, repair: bool = False) -> None:
@@ -468,25 +508,31 @@ class Intake:
     def _read_inbox(self, now: float) -> None:
         while self.inbox:
             notice = self.inbox.popleft()
-            if isinstance(notice, Attach):
-                self._attach(notice, now)
-            elif isinstance(notice, Lend):
-                self.lending.on_lend(notice, now)
-            elif isinstance(notice, Complete):
-                self.lending.on_complete(now)
-            elif isinstance(notice, Join):
-                for feed in notice.feeds:
-                    self.tuner.join(feed)
-            elif isinstance(notice, Detach):
-                # Leaving at once would throw away what it sent and nobody has read yet.
-                self._leaving[notice.address] = now
-                self._settled = False
-                if notice.at_once:
-                    self._client.disconnect(notice.address)
-            else:
-                source = self._by_name.get(notice.stream)
-                if source is not None:
-                    self._on_notice(source, notice, now)
+            try:
+                self._take_notice(notice, now)
+            except Exception:
+                self.guard.failed(f"a notice ({type(notice).__name__})")
+
+    def _take_notice(self, notice: Notice, now: float) -> None:
+        if isinstance(notice, Attach):
+            self._attach(notice, now)
+        elif isinstance(notice, Lend):
+            self.lending.on_lend(notice, now)
+        elif isinstance(notice, Complete):
+            self.lending.on_complete(now)
+        elif isinstance(notice, Join):
+            for feed in notice.feeds:
+                self.tuner.join(feed)
+        elif isinstance(notice, Detach):
+            # Leaving at once would throw away what it sent and nobody has read yet.
+            self._leaving[notice.address] = now
+            self._settled = False
+            if notice.at_once:
+                self._client.disconnect(notice.address)
+        else:
+            source = self._by_name.get(notice.stream)
+            if source is not None:
+                self._on_notice(source, notice, now)
 
     def _add_source(self, source: Source) -> None:
         self._by_name[source.info.name] = source
@@ -519,7 +565,7 @@ class Intake:
             self._client.connect(notice.address, notice.key, streams)
         except ProtocolError as error:
             self.counters["bad_messages"] += 1
-            log.warning("a publisher names an address that cannot be used: %s", error)
+            self.guard.notes.warning("a publisher names an address that cannot be used: %s", error)
 
     def foreign(self) -> Counter[str]:
         """Frames of streams that were not whose they came from."""
@@ -541,7 +587,7 @@ class Intake:
         elif isinstance(notice, Evicted):
             self.counters["evicted"] += 1
             self.evictions.append(notice.reason)
-            log.warning("%s: evicted: %s", notice.stream, notice.reason)
+            self.guard.notes.warning("%s: evicted: %s", notice.stream, notice.reason)
         elif receiver is None:
             self.counters["early_notices"] += 1
         elif isinstance(notice, RepairFrame):
@@ -588,49 +634,66 @@ class Intake:
     def _run_timers(self, now: float, drained: bool) -> None:
         if self._room <= 0:
             # The consumer is behind: what would be sent again now has no place to go.
-            for source in self.sources():
-                source.receiver.hold(now=now)  # type: ignore[union-attr]
-                if source.packets is not None and source.packets.receiver is not None:
-                    source.packets.receiver.hold(now=now)
-                    source.packets.report(now, 0)
-                    self._starved = True
             self._timer_due = self._report_due = now + HOLD_S
+            for source in self.sources():
+                try:
+                    self._hold(source, now)
+                except Exception:
+                    self.guard.failed("a timer")
             return
         due = report_due = NEVER
-        for source in self._by_name.values():
-            receiver = source.receiver
+        for source in list(self._by_name.values()):
+            packets, receiver = source.packets, source.receiver
             if receiver is None:
                 continue
-            packets = source.packets
-            if packets is not None:
-                for frame in packets.on_deadline(now):
-                    self._on_frame(source, frame, now)
-                after_packets(self, source, packets, now)
-                packets.report(now, self._room)
-                due = min(due, packets.deadline())
-                report_due = min(report_due, packets.report_due())
-            if receiver.missing and self.lending.is_away(source):
-                receiver.hold(now=now)  # its log has what is missing: wait until it is back
-                due = min(due, now + AWAY_S)
-                continue
-            asks, deliveries = receiver.on_deadline(now=now, drained=drained)
-            self._deliver(source, deliveries)
-            if (
-                drained
-                and receiver.missing
-                and receiver.epoch in source.ends
-                and not source.info.durable
-                and not self.lending.may_have(source)
-            ):
-                # The publisher has left, and what it answered before has been read.
-                self._deliver(source, receiver.on_end(receiver.high, "gone", now=now))
-                asks = []
-            if asks:
-                self.lending.ask(source, receiver, asks, now)
-            due = min(due, receiver.deadline())
+            try:
+                if packets is not None:
+                    self._run_packet_timers(source, packets, now)
+                    due = min(due, packets.deadline())
+                    report_due = min(report_due, packets.report_due())
+                due = min(due, self._run_repair_timers(source, receiver, now, drained))
+            except Exception:
+                self.guard.failed("a timer")
+                due = min(due, now + HOLD_S)
         # A deadline that waits for the socket to be drained must not spin meanwhile.
         self._timer_due = due if due > now else now + 0.01
         self._report_due = report_due if report_due > now else now + 0.01
+
+    def _hold(self, source: Source, now: float) -> None:
+        source.receiver.hold(now=now)  # type: ignore[union-attr]
+        if source.packets is not None and source.packets.receiver is not None:
+            source.packets.receiver.hold(now=now)
+            source.packets.report(now, 0)
+            self._starved = True
+
+    def _run_packet_timers(self, source: Source, packets: PacketSource, now: float) -> None:
+        for frame in packets.on_deadline(now):
+            self._on_frame(source, frame, now)
+        after_packets(self, source, packets, now)
+        packets.report(now, self._room)
+
+    def _run_repair_timers(
+        self, source: Source, receiver: StreamReceiver, now: float, drained: bool
+    ) -> float:
+        """Ask for what is missing of a stream, or give it up; returns when to come again."""
+        if receiver.missing and self.lending.is_away(source):
+            receiver.hold(now=now)  # its log has what is missing: wait until it is back
+            return now + AWAY_S
+        asks, deliveries = receiver.on_deadline(now=now, drained=drained)
+        self._deliver(source, deliveries)
+        if (
+            drained
+            and receiver.missing
+            and receiver.epoch in source.ends
+            and not source.info.durable
+            and not self.lending.may_have(source)
+        ):
+            # The publisher has left, and what it answered before has been read.
+            self._deliver(source, receiver.on_end(receiver.high, "gone", now=now))
+            asks = []
+        if asks:
+            self.lending.ask(source, receiver, asks, now)
+        return receiver.deadline()
 
     # --- books: any thread ---
 

@@ -34,6 +34,7 @@ class Lender:
         self._node = node
         self._logs = logs
         self._replay = Replay(f"meshmsg-{node.config.name} lender", node.counters)
+        self.guard = self._replay.guard
         self._readers: dict[tuple[bytes, int, str], int] = {}  # to the epoch that they know of
         self._written = False
         self._tell_due = 0.0

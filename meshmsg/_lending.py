@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from meshmsg._control import (
-    NACK_RANGES_MAX,
     Gone,
     Nack,
     Start,
     Subscribe,
     Subscribed,
 )
+from meshmsg._message_fields import NACK_RANGES_MAX
 from meshmsg._source import Lend, Source, TailHint
 from meshmsg.recovery.receiver import StreamReceiver
 

@@ -70,7 +70,7 @@ class Links:
         waiting = [k for k in self._links.values() if k.back is not None and not k.peer]
         if sum(link.back == hello.instance for link in waiting) >= BACKS_PER_PEER_MAX:
             return
-        for address in hello.listen[: c.CONTACT_ADDRESSES_MAX]:
+        for address in hello.listen:
             target = reachable(address, host)
             if target and target not in self._links:
                 if len(waiting) >= BACKS_MAX:  # who is there answers at once: the oldest goes
@@ -127,9 +127,8 @@ class Links:
             except MeshError as error:
                 self._node.counters["bad_control"] += 1
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
-            except Exception:  # a defect of ours must not stop the service of the others
-                log.exception("a control message from %s could not be handled", link.address)
-                self._node.counters["io_errors"] += 1
+            except Exception:
+                self._node.guard.failed("a control message from who was dialled")
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -178,7 +177,7 @@ class Links:
     def _say_hello(self, link: Link) -> None:
         link.nonce = self._node.gate.nonce()
         hello = self._node.hello(link.address, link.nonce)
-        link.told = len(hello.streams)
+        link.told = len(self._node.stream_names())
         self._node.post(link, hello)
 
     def _on_message(self, link: Link, parts: list[bytes]) -> None:
@@ -222,7 +221,7 @@ class Links:
 
     def _refuse(self, link: Link, reason: str) -> None:
         if link.reason != reason and not link.found:  # else discovery tells, and tries again
-            log.error("%s: %s", link.address, reason)
+            self._node.notes.error("%s: %s", link.address, reason)
             self._node.counters["refused"] += 1
         link.state = "refused"
         link.reason = reason

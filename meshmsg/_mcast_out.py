@@ -14,6 +14,7 @@ from typing import Any
 
 from meshmsg._config import Stream
 from meshmsg._errors import ProtocolError
+from meshmsg._guard import Guard
 from meshmsg._mcast_in import info_of
 from meshmsg._mcast_seal import SendingSeal
 from meshmsg._mcast_words import MulticastInfo, SealInfo
@@ -77,6 +78,7 @@ class PacketOutlet:
         )
         self.seal = seal
         self.counters: Counter[str] = Counter()
+        self.guard = Guard(f"multicast stream {config.label}", self.counters)
         self._wire_id = wire_id
         self._crowded_bytes = {
             "block": int(config.window_bytes),
@@ -131,7 +133,10 @@ class PacketOutlet:
         began = clock()
         muted_s = 0.0
         while received := read_inlet(inlet):
-            self._on_message(*received, now)
+            try:
+                self._on_message(*received, now)
+            except Exception:
+                self.guard.failed("a packet of a receiver")
             spent_s = clock() - began
             if spent_s > INLET_S:
                 muted_s = spent_s * MUTED_TIMES

@@ -119,9 +119,13 @@ def put_together(intake: Intake, source: Source, now: float) -> None:
         backlog.remove(source)
         intake._backlog_bytes = 0 if not backlog else intake._backlog_bytes
         return
-    for frame in packets.go_on(now):
-        intake._on_frame(source, frame, now)
-    after_packets(intake, source, packets, now)
+    try:
+        for frame in packets.go_on(now):
+            intake._on_frame(source, frame, now)
+        after_packets(intake, source, packets, now)
+    except Exception:
+        intake.guard.failed("packets that were put together")
+        backlog.remove(source)  # or it would be tried for ever; more packets put it back
     # Counted here, once for some frames; in between, what comes is simply added.
     waiting = [s.packets for s in backlog if s.packets is not None]
     intake._backlog_bytes = sum(other.complete_bytes for other in waiting)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from meshmsg._codecs import codec_for
 from meshmsg._control import StreamInfo, Subscribed, stream_wire_id
-from meshmsg._errors import BindError, ConfigError
+from meshmsg._errors import ConfigError
 from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
 from meshmsg._mcast_reading import put_all_together
 from meshmsg._mcast_seal import receiving_seal, sealed_bytes
@@ -31,6 +31,8 @@ log = logging.getLogger("meshmsg.peer")
 
 #: A consumer is busy that did not read for so long: packets fill a kernel buffer quickly.
 BACKGROUND_PACKETS_S = 0.005
+#: Groups that a subscription joins because publishers announce them: each costs two sockets.
+GROUPS_MAX = 64
 
 
 class Tuner:
@@ -98,10 +100,13 @@ class Tuner:
         interface, second = interface or self._interface, second or self._second_interface
         try:
             groups = groups_to_join(info, interface, second)
+            self._check_room(source, groups)
             lines = [self._line(group, info.receive_buffer_bytes) for group in groups]
-        except (ConfigError, BindError) as error:
+        except (ConfigError, OSError) as error:  # also too many open files, as `BindError`
             intake.counters["join_errors"] += 1
-            log.error("%s: cannot join %s: %s", source.info.name, info.group, error)
+            text = "%s: cannot join %s: %s"
+            intake.guard.notes.error(text, source.info.name, info.group, error, key=str(error))
+            self._leave_groups()  # the first of two lines
             return
         put_all_together(intake, source, time.monotonic())
         held = intake._tuning.pending_bytes_max
@@ -152,6 +157,12 @@ class Tuner:
         ]
 
     # --- lines ---
+
+    def _check_room(self, source: Source, groups: list[Group]) -> None:
+        """Raise `ConfigError` where publishers announce more groups than anybody needs."""
+        new = sum(group not in self.lines for group in groups)
+        if source.link is not None and new and len(self.lines) + new > GROUPS_MAX:
+            raise ConfigError("group", f"a subscription joins at most {GROUPS_MAX} of them")
 
     def _line(self, group: Group, buffer_bytes: int) -> MulticastClient:
         line = self.lines.get(group)

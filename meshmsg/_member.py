@@ -80,7 +80,7 @@ class Member(Membership):
     def on_unjoined(self, link: Any, message: Unjoined) -> None:
         """A publisher has not, or not any more."""
         if message.refused:
-            log.error("group %s: %s", self.options.group, message.reason)
+            self.guard.notes.error("group %s: %s", self.options.group, message.reason)
             self.counters["refused"] += 1
             self.refusal = PeerRefused(link.address, message.reason)
         self.notify(Parted(link, message.reason))
@@ -224,26 +224,27 @@ class Member(Membership):
             return
         try:
             frame, work = decode_work(ticket, data)
+            source = self._by_wire.get(frame.stream)
+            if source is not None and frame.epoch < source.epoch and source.info.durable:
+                key = (frame.stream, frame.epoch)  # from the publisher's log
+                source = self._older[key] = self._older.get(key) or source.older(frame.epoch)
+            if source is None or source.epoch != frame.epoch:
+                self.counters["stray_work"] += 1  # of a publisher that does not count on us
+                return
+            if not self._is_own(source, frame):
+                self.counters["foreign_frames"] += 1
+                return
+            batch = WorkBatch(frame, work, source, self)
+            if source.claims is not None:
+                with self._settle_lock:
+                    source.claims.take(batch.ranges())
+            source.books.received += len(batch)
+            self._ready.append(batch)
         except ProtocolError as error:
             log.debug("a bad work message was dropped: %s", error)
             self.counters["bad_messages"] += 1
-            return
-        source = self._by_wire.get(frame.stream)
-        if source is not None and frame.epoch < source.epoch and source.info.durable:
-            key = (frame.stream, frame.epoch)  # from the publisher's log
-            source = self._older[key] = self._older.get(key) or source.older(frame.epoch)
-        if source is None or source.epoch != frame.epoch:
-            self.counters["stray_work"] += 1  # of a publisher that does not count on us any more
-            return
-        if not self._is_own(source, frame):
-            self.counters["foreign_frames"] += 1
-            return
-        batch = WorkBatch(frame, work, source, self)
-        if source.claims is not None:
-            with self._settle_lock:
-                source.claims.take(batch.ranges())
-        source.books.received += len(batch)
-        self._ready.append(batch)
+        except Exception:
+            self.guard.failed("a work message")
 
     def _is_own(self, source: WorkSource, frame: Frame) -> bool:
         """Whether work is of whom it came from, and what that may say, where that is known."""
@@ -257,17 +258,21 @@ class Member(Membership):
     def _read_inbox(self) -> None:
         while self.inbox:
             notice = self.inbox.popleft()
-            if isinstance(notice, Asked):
-                self._ask(notice)
-            elif isinstance(notice, Attached):
-                self._attach(notice)
-            elif isinstance(notice, Parted):
-                self._part(notice.link)
-            else:
-                for first, stop in notice.ranges:
-                    self._ready.append(
-                        Loss(notice.stream, notice.epoch, first, stop, notice.reason)
-                    )
+            try:
+                self._take_notice(notice)
+            except Exception:
+                self.guard.failed(f"a notice ({type(notice).__name__})")
+
+    def _take_notice(self, notice: Notice) -> None:
+        if isinstance(notice, Asked):
+            self._ask(notice)
+        elif isinstance(notice, Attached):
+            self._attach(notice)
+        elif isinstance(notice, Parted):
+            self._part(notice.link)
+        else:
+            for first, stop in notice.ranges:
+                self._ready.append(Loss(notice.stream, notice.epoch, first, stop, notice.reason))
 
     # --- settling: any thread ---
 

@@ -17,9 +17,6 @@ from typing import Any
 
 from meshmsg._codecs import received_codec
 from meshmsg._control import (
-    ACK_RANGES_MAX,
-    CLAIM_RANGES_MAX,
-    CLAIMS_MAX,
     Claimed,
     Join,
     Kept,
@@ -29,7 +26,9 @@ from meshmsg._control import (
 )
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss
+from meshmsg._guard import Guard
 from meshmsg._member_words import Asked, Attached, MemberSetup
+from meshmsg._message_fields import ACK_RANGES_MAX, CLAIM_RANGES_MAX, CLAIMS_MAX
 from meshmsg._subframe import Work
 from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.work_claims import pieces_of
@@ -53,6 +52,7 @@ class Membership(Settler):
         self.filter = setup.topics
         self.options = setup.options
         self.counters: Counter[str] = Counter()
+        self.guard = Guard(f"member {setup.sub & 0xFFFFFF:06x}", self.counters)
         self.current: WorkBatch | None = None
         self.iterator: Iterator[Event] = iter(())
         self.start = setup.start
@@ -225,7 +225,8 @@ class Membership(Settler):
                 self._inlet.connect(notice.address, notice.key, streams)
             except ProtocolError as error:
                 self.counters["bad_messages"] += 1
-                log.warning("a publisher names an address that cannot be used: %s", error)
+                text = "a publisher names an address that cannot be used: %s"
+                self.guard.notes.warning(text, error)
                 return
         self._addresses[id(notice.link)] = notice.address
         self._links[id(notice.link)] = notice.link

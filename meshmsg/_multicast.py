@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._errors import ConfigError, TopicError
+from meshmsg._mcast_words import RECEIVE_BUFFER_MAX
 from meshmsg._packet import DATA_HEAD, PARITY_DATA_MAX, PARITY_EXTRA_MAX, PARITY_MORE_BYTES
 from meshmsg._topics import Pattern, check_pattern
 from meshmsg._values import check_name, check_text, one_of, parse_size, parse_time, set_field
@@ -17,10 +18,9 @@ IPV4_BYTES = 28
 IPV6_BYTES = 48
 MTU_MIN = 576
 MTU_MAX = 65_535
-#: What receivers accept of an announced stream (`_control.MulticastInfo` has the same limits).
+#: What receivers accept of an announced stream (`_mcast_words.MulticastInfo` has the same limits).
 TIME_MAX_S = 86_400.0
 STATUS_INTERVAL_MIN_S = 0.001
-RECEIVE_BUFFER_MAX = 1 << 31
 
 
 def split_group(field: str, text: object) -> tuple[str, int]:
@@ -130,7 +130,7 @@ class Multicast:
         if self.status_interval < STATUS_INTERVAL_MIN_S:  # type: ignore[operator]
             raise ConfigError("status_interval", "must be at least 1ms")
         if self.receive_buffer > RECEIVE_BUFFER_MAX:  # type: ignore[operator]
-            raise ConfigError("receive_buffer", "must be at most 2GiB")
+            raise ConfigError("receive_buffer", f"must be at most {RECEIVE_BUFFER_MAX:,} bytes")
         if self.heartbeat_min > self.heartbeat_max:  # type: ignore[operator]
             raise ConfigError("heartbeat_min", "is greater than heartbeat_max")
         if self.parity is not None:

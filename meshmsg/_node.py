@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from meshmsg import _control as c
@@ -23,6 +24,7 @@ from meshmsg._errors import ClosedError, PeerRefused, ProtocolError
 from meshmsg._event import Position
 from meshmsg._finder import Finder
 from meshmsg._gate import Gate
+from meshmsg._guard import PAUSE_S, Guard
 from meshmsg._inlet_stats import inlet_stats
 from meshmsg._intake import Intake
 from meshmsg._keyring import Keyring
@@ -30,6 +32,7 @@ from meshmsg._link import Link, data_address
 from meshmsg._links import Links
 from meshmsg._member import Member
 from meshmsg._membership import FAREWELL_S
+from meshmsg._message_fields import HELLO_STREAMS_MAX
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
 from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
@@ -49,6 +52,8 @@ from meshmsg.transports.zmq_port import settle_loans
 log = logging.getLogger("meshmsg.peer")
 
 OUTGOING_MAX = 100_000
+#: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
+HELLO_NAMES_BYTES_MAX = 32 * 1024
 LINGER_S = 1.0
 #: How often a subscription is looked after whose consumer is busy, at most.
 LOOK_S = 0.005
@@ -73,6 +78,8 @@ class Node:
         self.instance = secrets.randbits(63) if keyring is None else keyring.draw_number()
         self.epoch = time.time_ns() // 1000
         self.counters: Counter[str] = Counter()
+        self.guard = Guard(f"the I/O thread of {config.name}", self.counters)
+        self.notes = self.guard.notes
         self.publisher = PublisherSide(config, self.epoch, self.wake)
         self.publisher.announce = lambda: self.call(self._announce)
         self.intakes: dict[int, Intake] = {}
@@ -95,6 +102,7 @@ class Node:
         self._muted: dict[Inlet, float] = {}
         self.questions = Questions(self)
         self._stopping = False
+        self._failure: str | None = None
         self._linger_s = LINGER_S
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
@@ -105,6 +113,21 @@ class Node:
         )
         self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
+        # What a turn does by the clock; each says when to come again.
+        self._ticks: list[Callable[[float], float]] = [
+            self._forgive_sleep,
+            self.publisher.on_tick,
+            self._tend_inlets,
+            self._say_status,
+            self.questions.on_tick,
+            self.finder.on_tick,
+            self._on_ping,
+            self._look_again,
+            self._unmute,
+            self.gate.on_tick,
+        ]
+        if self.recorder is not None:
+            self._ticks.append(self.recorder.lender.on_tick)
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True
         )
@@ -184,52 +207,63 @@ class Node:
     # --- the thread ---
 
     def _run(self) -> None:
-        try:
-            while not self._stopping:
-                self._turn()
-            self._leave()
-        except Exception:  # a defect of ours: say so instead of hanging silently
-            log.exception("the I/O thread of %s ended by an error", self.config.name)
-            self.counters["io_errors"] += 1
-        finally:
-            self.publisher.finish()
-            self.service.stop()
-            self._close_sockets()
+        self.guard.drive(self._turn)
+        if self.guard.problem is not None:  # whoever waits is told
+            self.publisher.gates.closed_text = self._failure = self.guard.problem
+        self.guard.each([self._leave, self.publisher.finish, self.service.stop])
+        self._close_sockets()
 
-    def _turn(self) -> None:
+    def check_running(self) -> None:
+        """Raise `ClosedError` if the I/O thread has ended by an error: nothing works without it."""
+        if self._failure is not None:
+            raise ClosedError(self._failure)
+
+    def _turn(self) -> bool:
+        """Do what is due and what comes in; a part that fails costs itself only."""
+        if self._stopping:
+            return False
         now = time.monotonic()
-        self._forgive_sleep(now)
-        due = min(self.publisher.on_tick(now), self._tend(now), self._unmute(now))
-        due = min(due, self.gate.on_tick(now))
-        if self.recorder is not None:
-            due = min(due, self.recorder.lender.on_tick(now))
+        due, failing = NEVER, ""
+        for tick in self._ticks:
+            try:
+                due = min(due, tick(now))
+            except Exception:
+                failing = tick.__qualname__
+                self.guard.failed(failing)
         self._drain_outgoing()
         if self._calls or self._outgoing:
             due = now
         for owner in self._poller.wait(due - time.monotonic()):
-            if owner is self._server:
-                self.reception.on_readable()
-            elif owner is self._call:
-                self._call.wakeup.clear()
-            elif isinstance(owner, Inlet):
-                self._read_inlet(owner)
-            elif owner is self._fanout or self.gate.on_readable(owner):
-                pass
-            elif not self.publisher.on_member(owner):
-                self.links.on_readable(owner)
+            try:
+                self._on_readable(owner)
+            except Exception:
+                failing = f"what comes in at a {type(owner).__name__}"
+                self.guard.failed(failing)
         while self._calls:
-            self._guard(self._calls.popleft())
+            self.guard.each([self._calls.popleft()])
         self._drain_outgoing()
+        if failing:
+            self.guard.problem = f"{self.guard.who} goes on without {failing}: the log says why"
+            time.sleep(PAUSE_S)  # a part that fails each time must not take all of the processor
+        elif self.guard.problem is not None:
+            self.guard.problem = None
+        return not self._stopping
+
+    def _on_readable(self, owner: Any) -> None:
+        if owner is self._server:
+            self.reception.on_readable()
+        elif owner is self._call:
+            self._call.wakeup.clear()
+        elif isinstance(owner, Inlet):
+            self._read_inlet(owner)
+        elif owner is self._fanout or self.gate.on_readable(owner):
+            pass
+        elif not self.publisher.on_member(owner):
+            self.links.on_readable(owner)
 
     def _read_inlet(self, inlet: Inlet) -> None:
         """Multicast receivers ask or report; of a flood, only so much is read in a time."""
-        now = time.monotonic()
-        try:
-            muted_s = self.publisher.on_inlet(inlet, now)
-        except Exception:  # a defect of ours must not stop the service of the others
-            log.exception("a packet could not be handled")
-            self.counters["io_errors"] += 1
-            return
+        muted_s = self.publisher.on_inlet(inlet, time.monotonic())
         if muted_s:
             self.counters["muted_inlets"] += 1
             self._poller.remove(inlet)
@@ -241,14 +275,7 @@ class Node:
             self._poller.add(inlet)
         return min(self._muted.values(), default=NEVER)
 
-    def _guard(self, function: Callable[[], None]) -> None:
-        try:
-            function()
-        except Exception:
-            log.exception("a call on the I/O thread failed")
-            self.counters["io_errors"] += 1
-
-    def _forgive_sleep(self, now: float) -> None:
+    def _forgive_sleep(self, now: float) -> float:
         """If this process did not run for a while, nobody else is to blame for the silence."""
         slept = now - self._last_turn
         if slept > self.tuning.ping_interval_s * 2:
@@ -257,16 +284,21 @@ class Node:
             self.links.forgive(slept)
             self.finder.forgive(slept)
         self._last_turn = now
+        return NEVER
 
-    def _tend(self, now: float) -> float:
+    def _tend_inlets(self, now: float) -> float:
         for intake in list(self.intakes.values()):
             intake.tend(now)
         for member in list(self.members.values()):
             member.tend(now)
+        return NEVER
+
+    def _say_status(self, now: float) -> float:
         while self._reports:
             self._send_status(self._reports.pop())
-        self.questions.on_tick(now)
-        due = self.finder.on_tick(now)
+        return NEVER
+
+    def _on_ping(self, now: float) -> float:
         if now >= self._ping_due:
             self._ping_due = now + self.tuning.ping_interval_s
             settle_loans()  # of who has fallen silent
@@ -276,8 +308,7 @@ class Node:
                 self._send_status(intake)
             for member in list(self.members.values()):
                 member.sign_of_life()
-        due = min(due, self._ping_due, self._look_again(now))
-        return min(due, now + 0.02) if self.questions.waiting else due
+        return self._ping_due
 
     def _look_again(self, now: float) -> float:
         """When to see whether a consumer is too busy to read, or to say what it has done."""
@@ -298,20 +329,23 @@ class Node:
         self._drain_outgoing(OUTGOING_MAX)
 
     def _close_sockets(self) -> None:
-        self.finder.close()
-        self.gate.close()
-        self.links.close()
-        self.publisher.close(self._linger_s)
-        self._server.close(self._linger_s)
-        for intake in list(self.intakes.values()):
-            intake.close()
-        for member in list(self.members.values()):
-            member.close(leave=False)
-        self._context.close()
-        settle_loans()
-        self._call.wakeup.close()
-        self.questions.close()
-        self.stopped.set()
+        members = list(self.members.values())
+        self.guard.each(
+            [
+                self.finder.close,
+                self.gate.close,
+                self.links.close,
+                partial(self.publisher.close, self._linger_s),
+                partial(self._server.close, self._linger_s),
+                *(intake.close for intake in list(self.intakes.values())),
+                *(partial(member.close, leave=False) for member in members),
+                self._context.close,
+                settle_loans,
+                self._call.wakeup.close,
+                self.questions.close,
+                self.stopped.set,
+            ]
+        )
 
     # --- what others are told ---
 
@@ -328,7 +362,7 @@ class Node:
             mesh=self.config.mesh,
             dialled=address,
             listen=self.addresses,
-            streams=self.stream_names(),
+            streams=_some_names(self.stream_names()),
             software=self.software,
             nonce=nonce,
         )
@@ -355,6 +389,7 @@ class Node:
 
     def fanout_client(self) -> FanoutClient:
         """A data socket for a subscription."""
+        self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
         kind = ApartFanoutClient if self.gate.apart else FanoutClient
@@ -381,6 +416,7 @@ class Node:
 
     def work_inlet(self) -> WorkInlet:
         """A socket for a member of a work group."""
+        self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
         return (ApartWorkInlet if self.gate.apart else WorkInlet)(self._context)
@@ -517,6 +553,7 @@ class Node:
             "software": self.software,
             "protocol": c.PROTOCOL_VERSION,
             "compiled": COMPILED,
+            "problem": self._problem(),
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
@@ -530,11 +567,30 @@ class Node:
             "counters": dict(sorted(counters.items())),
         }
 
+    def _problem(self) -> str | None:
+        """Why some part of the peer does not work; `None` while all do."""
+        guards = [self.guard, self.service.guard, *self.publisher.guards(), *self.finder.guards()]
+        if self.recorder is not None:
+            guards += self.recorder.guards()
+        return next((guard.problem for guard in guards if guard.problem is not None), None)
+
     def _intake_stats(self, inlet: Intake | Member) -> dict[str, Any]:
         return inlet_stats(self.label(inlet.sub), inlet)
 
 
 NEVER = float("inf")
+
+
+def _some_names(streams: list[str]) -> list[str]:
+    """Names for a hello: that there are streams is what it says, and a `welcome` says which."""
+    some: list[str] = []
+    left = HELLO_NAMES_BYTES_MAX
+    for name in streams[:HELLO_STREAMS_MAX]:
+        left -= len(name.encode())
+        if left < 0 and some:
+            break
+        some.append(name)
+    return some
 
 
 def _host(interface: str) -> str:

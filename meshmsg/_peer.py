@@ -355,11 +355,12 @@ class Peer(PeerBase):
         `never`; raises `LogError` where that fails.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        publisher = self._open_node().publisher
-        publisher.durable.flush(timeout)
+        node = self._open_node()
+        node.publisher.durable.flush(timeout)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        behind = publisher.flush(left, words=WAITED_FOR)
+        behind = node.publisher.flush(left, words=WAITED_FOR)
         if behind:
+            node.check_running()
             raise WaitTimeout(behind_text(behind, timeout))
 
     def wait_for_subscribers(
@@ -435,6 +436,7 @@ class Peer(PeerBase):
         node = self._open_node()
         deadline = None if timeout is None else time.monotonic() + timeout
         while (have := node.finder.connected()) < count:
+            node.check_running()
             refusal = node.refusal()
             if refusal is not None:
                 raise refusal

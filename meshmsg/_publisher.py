@@ -33,6 +33,7 @@ from meshmsg._errors import ClosedError, EventTooLarge, NoStream, PublishTimeout
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note
 from meshmsg._group_publisher import GroupSide
+from meshmsg._guard import Guard
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._outlet import Outlet, unconnected
 from meshmsg._publisher_books import claim_row, stream_stats, subscribers_of
@@ -102,6 +103,13 @@ class PublisherSide:
         self._spills = SpillPlace(config)
         self.groups = GroupSide(self)
         self.seals = SealKeeper(self, config.security)
+        self.guard = Guard(f"the publishing side of {config.name}", self.counters)
+        self._parts: list[Callable[[float], float]] = [
+            self.subscribers.drain_tokens,
+            self.subscribers.forget_detached,
+            self.groups.on_tick,
+            self.durable.on_tick,
+        ]
 
     def open(self, fanout: FanoutServer, send_control: Send) -> None:
         """Take the sockets into use."""
@@ -372,7 +380,9 @@ class PublisherSide:
             outlet = self._declared.find(topic)
             fresh = outlet is None and not self._config.streams
             if fresh:
-                if self.gates.closed or self._fanout is None:
+                if self.gates.closed:
+                    raise ClosedError(self.gates.closed_text)
+                if self._fanout is None:
                     raise ClosedError("the peer is not open: use it in a with block")
                 outlet = self._declare(Stream("**"))
             if outlet is None:
@@ -469,26 +479,36 @@ class PublisherSide:
                 self._awake = False
             due = now + 0.2
             for outlet in self._outlets.values():
-                sender = outlet.sender
-                if outlet.packets is not None:
-                    due = min(due, self._tend_packets(outlet, outlet.packets, now))
-                else:
-                    if sender.heartbeat_due() <= now:
-                        fanout.send(sender.heartbeat(now=now).encode())
-                    due = min(due, sender.heartbeat_due())
-                if sender.holds:
-                    self.durable.send_safe(outlet)  # of whoever was interrupted while it waited
-                if outlet.gated:
-                    due = min(due, now + 0.05)
-                    for claim in sender.flow.on_deadline(now=now):
-                        self.subscribers.evict(outlet, claim.sub, claim.label)
-                    self.gates.reopen(outlet)
-            self.subscribers.drain_tokens(now)
-            self.subscribers.forget_detached(now)
-            due = min(due, self.groups.on_tick(now), self.durable.on_tick(now))
+                try:
+                    due = min(due, self._tend(outlet, fanout, now))
+                except Exception:
+                    self.guard.failed("the care of a stream")
+            for part in self._parts:
+                try:
+                    due = min(due, part(now))
+                except Exception:
+                    self.guard.failed(part.__qualname__)
             self._tick_due = due
             # While events come quickly the thread looks again soon, without being called.
             return now if rush else min(due, now + FILLING_S) if self._awake else due
+
+    def _tend(self, outlet: Outlet, fanout: FanoutServer, now: float) -> float:
+        """Send a heartbeat, evict who is due; returns when to come again."""
+        sender = outlet.sender
+        if outlet.packets is not None:
+            due = self._tend_packets(outlet, outlet.packets, now)
+        else:
+            if sender.heartbeat_due() <= now:
+                fanout.send(sender.heartbeat(now=now).encode())
+            due = sender.heartbeat_due()
+        if sender.holds:
+            self.durable.send_safe(outlet)  # of whoever was interrupted while it waited
+        if outlet.gated:
+            due = min(due, now + 0.05)
+            for claim in sender.flow.on_deadline(now=now):
+                self.subscribers.evict(outlet, claim.sub, claim.label)
+            self.gates.reopen(outlet)
+        return due
 
     def _send_dirty(self, rush: bool) -> None:
         """Send the open frames.  In a rush they stay marked: who publishes then needs no lock."""
@@ -573,6 +593,10 @@ class PublisherSide:
                 Tail(o.stream, o.epoch, min(o.sender.first_available, o.tail_next()), o.tail_next())
                 for o in self._outlets.values()
             ]
+
+    def guards(self) -> list[Guard]:
+        """What looks after the threads of this side."""
+        return [self.durable.replay.guard, self.groups.keeper.guard]
 
     def count(self) -> int:
         """How many streams there are."""

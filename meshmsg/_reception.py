@@ -66,9 +66,8 @@ class Reception:
                 self._node.counters["bad_control"] += 1
                 where = request.host or "?"
                 log.debug("a bad control message from %s was dropped: %s", where, error)
-            except Exception:  # a defect of ours must not stop the service of the others
-                log.exception("a control message could not be handled")
-                self._node.counters["io_errors"] += 1
+            except Exception:
+                self._node.guard.failed("a control message")
 
     def _on_request(self, request: Request, client: Client | None, now: float) -> None:
         node, identity, parts = self._node, request.identity, request.parts
@@ -78,10 +77,12 @@ class Reception:
         if version != c.PROTOCOL_VERSION:
             reason = c.version_mismatch(version)
             node.counters["refused"] += 1
-            log.error("refused a peer at %s: %s", request.host or "?", reason)
+            node.notes.error("refused a peer at %s: %s", request.host or "?", reason)
             node.send(identity, [c.encode_refusal(reason, version)])
             return
-        said = c.decode_message(parts[0])
+        said = c.decode_message(
+            parts[0], c.CONTROL_BYTES_MAX if client is not None else c.SMALL_BYTES_MAX
+        )
         message = self._gate.permitted(request.user, said)
         if message is None and isinstance(said, c.Join):
             node.post(identity, c.Unjoined(said.sub, "its key does not permit it", refused=True))
@@ -152,7 +153,8 @@ class Reception:
         if reason:
             node.counters["refused"] += 1
             level = logging.DEBUG if reason == ITSELF else logging.ERROR  # the other side is us
-            log.log(level, "refused %s at %s: %s", hello.peer, request.host or "?", reason)
+            where = request.host or "?"
+            node.notes.write(level, "refused %s at %s: %s", hello.peer, where, reason)
             node.post(identity, c.Refused(reason))
             return
         client = self.clients[identity] = Client(hello, request.host, request.user, now)

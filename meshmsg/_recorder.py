@@ -11,17 +11,18 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._config import Record
 from meshmsg._control import Figures
 from meshmsg._errors import LogError, LogLocked
 from meshmsg._event import Loss, Position
+from meshmsg._guard import Guard
 from meshmsg._intake import Intake
 from meshmsg._lender import Lender
 from meshmsg._log_words import Retention
 from meshmsg._mcast_reading import refill
+from meshmsg._message_fields import STREAMS_MAX
 from meshmsg._recorded_log import RecordedLog, recorded_topics, unfit
 from meshmsg._source import Books, Source, StartAt
 from meshmsg._topics import TopicFilter
@@ -40,7 +41,6 @@ WAIT_S = 0.5
 RETRY_S = 0.2
 #: Written before the books are brought up to date, and the disk waited for.
 TURN_BYTES = 8 * 1024 * 1024
-STREAMS_MAX = 10_000
 #: A stream that cannot be kept here is not waited for; it is tried again after this long.
 REFUSED_S = 5.0
 
@@ -104,6 +104,7 @@ class Recorder:
         self._refused_at: dict[str, float] = {}
         self._unentered: list[Item] = []
         self._stopped = threading.Event()
+        self.guard = Guard(f"the recorder of {node.config.name}", node.counters, "record_failures")
         name = f"meshmsg-{node.config.name} recorder"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -193,38 +194,43 @@ class Recorder:
     def _run(self) -> None:
         intake = self.intake
         assert intake is not None
-        while True:
-            with intake.lock:
-                stopping = self._stopped.is_set()
-                if intake.closed:
-                    return
-                now = time.monotonic()
-                intake.pump(now, read_ahead=True)
-                intake.driven_at = now
-                written = self._guard(self._write_ready)
-                if stopping and not (written and self.problem is None and intake.peek()):
-                    return
-                if not written:
-                    intake.wait(WAIT_S, now)
-            if self.problem is not None:
-                self._stopped.wait(RETRY_S)
+        self.guard.drive(self._turn, self._stopped.wait)
+        if self.guard.problem is not None:
+            # Nobody reads any more: publishers must not wait for it.
+            self._node.call(lambda: self._node.drop_intake(intake))
 
-    def _guard(self, work: Callable[[], int]) -> int:
-        """Do it; a failure is kept to be seen, and tried again."""
+    def _turn(self) -> bool:
+        """Take in what has come, and write it; `False` when it is over."""
+        intake = self.intake
+        assert intake is not None
+        with intake.lock:
+            stopping = self._stopped.is_set()
+            if intake.closed:
+                return False
+            now = time.monotonic()
+            intake.pump(now, read_ahead=True)
+            intake.driven_at = now
+            written = self._try_to_write()
+            if stopping and not (written and self.problem is None and intake.peek()):
+                return False
+            if not written:
+                intake.wait(WAIT_S, now)
+        if self.problem is not None:
+            self._stopped.wait(RETRY_S)
+        return True
+
+    def _try_to_write(self) -> int:
+        """Write what is ready; a log that cannot be written is told, and tried again for ever."""
         try:
-            done = work()
+            done = self._write_ready()
             self.problem = None
             return done
         except LogError as error:
-            text = str(error)
-        except Exception as error:  # a defect of ours: what came is kept, and asked for again
-            log.exception("the recorder failed")
-            text = repr(error)
-        if text != self.problem:
-            log.error("recording waits: %s", text)
-        self.problem = text
-        self._node.counters["record_failures"] += 1
-        return 1
+            if str(error) != self.problem:
+                log.error("recording waits: %s", error)
+            self.problem = str(error)
+            self._node.counters["record_failures"] += 1
+            return 1
 
     def _write_ready(self) -> int:
         """Write what is ready, make it as safe as promised, enter it in the books."""
@@ -317,11 +323,15 @@ class Recorder:
 
     # --- figures: any thread ---
 
+    def guards(self) -> list[Guard]:
+        """What looks after the threads of the recorder, and of those who read here."""
+        return [self.guard, self.lender.guard]
+
     def stats(self) -> dict[str, Any]:
         """What is kept, as plain data."""
         return {
             "topics": list(self._config.topics),
-            "problem": self.problem,
+            "problem": self.problem or self.guard.problem,
             "refused": [{"stream": s, "reason": r} for s, r in list(self.refused.items())],
             "streams": [
                 {

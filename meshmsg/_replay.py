@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from meshmsg._control import Start
 from meshmsg._errors import ClosedError, LogError
+from meshmsg._guard import Guard
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.log_repair import find_frames
@@ -58,6 +59,7 @@ class Replay:
         self._readers: dict[str, LogReader] = {}
         self._windows = LogWindows()
         self._stopped = False
+        self.guard = Guard(f"{name} replay", counters, "replay_errors")
         self._thread = threading.Thread(target=self._run, name=f"{name} replay", daemon=True)
 
     def submit(self, key: object, job: Callable[[], None], *, gives_way: bool = False) -> None:
@@ -89,32 +91,38 @@ class Replay:
             self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._wanted:
-                key = self._next_key()
-                if key is None:
-                    break
-                job = self._jobs.pop(key)
-                gives_way = key in self._answers
-                self._answers.discard(key)
-            began = time.monotonic()
-            try:
-                job()
-            except ClosedError:  # the peer was closed meanwhile
-                self.counters["replay_unsent"] += 1
-            except LogError as error:
-                self.counters["replay_errors"] += 1
-                log.error("%s", error)
-            except Exception:  # a defect of ours must not stop the service of the others
-                self.counters["replay_errors"] += 1
-                log.exception("a log could not be read")
-            now = time.monotonic()
-            if gives_way and self._is_live():
-                self._rests_until = now + min(REST_MAX_S, REST_TIMES * (now - began))
-            self._windows.rest(now=now)
+        self.guard.drive(self._turn)
+        with self._wanted:
+            self._stopped = True
+            self._jobs.clear()
         for reader in self._readers.values():
             reader.close()
         self._windows.close()
+
+    def _turn(self) -> bool:
+        """Do the next job; `False` when it is over."""
+        with self._wanted:
+            key = self._next_key()
+            if key is None:
+                return False
+            job = self._jobs.pop(key)
+            gives_way = key in self._answers
+            self._answers.discard(key)
+        began = time.monotonic()
+        try:
+            job()
+        except ClosedError:  # the peer was closed meanwhile
+            self.counters["replay_unsent"] += 1
+        except LogError as error:
+            self.counters["replay_errors"] += 1
+            log.error("%s", error)
+        except Exception:
+            self.guard.failed("the reading of a log")
+        now = time.monotonic()
+        if gives_way and self._is_live():
+            self._rests_until = now + min(REST_MAX_S, REST_TIMES * (now - began))
+        self._windows.rest(now=now)
+        return True
 
     def _next_key(self) -> object | None:
         """With the lock held: wait for a job that may be done now; `None` when it is over."""

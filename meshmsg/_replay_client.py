@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from meshmsg import _control as c
-from meshmsg._allow import Grant
+from meshmsg._allow import Grant, covered
 from meshmsg._errors import ClosedError, ConfigError, ProtocolError, ReplayError
 from meshmsg._event import LOSS_REASONS, Loss
 from meshmsg._frame import Frame
@@ -125,7 +125,8 @@ class ReplayClient:
         found = sorted(_remote(info) for info in answer.logs)
         if self._grant is None:
             return found
-        return [log for log in found if self._grant.may_publish(log.topics)]
+        may = covered(self._grant.publish, (log.topics for log in found))
+        return [log for log in found if log.topics in may]
 
     def _ask_for_logs(self, patterns: list[str]) -> c.Logs:
         keyring = self._keyring
@@ -221,7 +222,11 @@ class ReplayClient:
     def _send(self, message: c.LogsPlease | c.Read | c.Credit) -> None:
         if self._socket is None:
             raise ClosedError("the client is closed")
-        if not self._socket.send(c.encode_message(message)):
+        data = c.encode_message(message)
+        if len(data) > c.SMALL_BYTES_MAX:
+            problem = f"of {len(data):,} bytes: a question has at most {c.SMALL_BYTES_MAX:,}"
+            raise ConfigError("patterns", problem)
+        if not self._socket.send(data):
             raise ReplayError(self.address, "too much waits to be sent")
 
     def _receive(self, kind: type[_Answer]) -> tuple[_Answer, memoryview | bytes]:
@@ -241,7 +246,9 @@ class ReplayClient:
                 message = c.decode_message(bytes(parts[0]))
             except ProtocolError as error:
                 raise ReplayError(self.address, str(error)) from None
-            if isinstance(message, c.Refused | c.Unknown):
+            if isinstance(message, c.Refused):
+                raise ReplayError(self.address, message.reason)
+            if isinstance(message, c.Unknown):
                 raise ReplayError(self.address, "the peer does not serve logs")
             if isinstance(message, kind) and message.number == self._number:
                 return message, parts[1] if len(parts) > 1 else b""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshmsg import _control as c
 from meshmsg._errors import LogError, TopicError
 from meshmsg._event import Loss
+from meshmsg._guard import Guard
+from meshmsg._message_fields import PART_FRAMES_MAX, as_text
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
@@ -28,7 +30,6 @@ log = logging.getLogger("meshmsg.peer")
 
 #: Bytes of frames in one part, unless a single frame has more.
 PART_BYTES = 1024 * 1024
-PART_FRAMES_MAX = 16_384
 #: What one read may have on its way, and all of them together, but for a part each.
 CREDIT_BYTES_MAX = 16 * 1024 * 1024
 AHEAD_BYTES_MAX = 256 * 1024 * 1024
@@ -108,6 +109,7 @@ class ReplayService:
         self._turns: deque[_Read] = deque()
         self._stopped = False
         name = f"meshmsg-{peer} reads"
+        self.guard = Guard(name, counters, "replay_errors")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # --- the I/O thread ---
@@ -119,8 +121,8 @@ class ReplayService:
         problem = ""
         with self._wanted:
             if self._stopped:
-                return
-            if isinstance(message, c.Credit):
+                problem = self.guard.problem or ""
+            elif isinstance(message, c.Credit):
                 problem = self._on_credit(identity, message, user)
             elif message.mesh != self._mesh:
                 problem = f"this is mesh {self._mesh!r}, not {message.mesh!r}"
@@ -130,7 +132,7 @@ class ReplayService:
                 problem = "too many questions at once: ask again later"
             else:
                 self._lists.append((identity, message, user))
-            if not problem:
+            if not problem and not self._stopped:
                 self._wake()
         if problem:
             self._refuse(identity, message, problem)
@@ -196,9 +198,9 @@ class ReplayService:
     ) -> None:
         self.counters["reads_refused"] += 1
         if isinstance(message, c.LogsPlease):
-            self._post(identity, c.Logs(message.number, self._peer, error=problem))
+            self._post(identity, c.Logs(message.number, self._peer, error=as_text(problem)))
         else:
-            self._post(identity, c.Part(message.number, 0, 0, done=True, error=problem))
+            self._post(identity, c.Part(message.number, 0, 0, done=True, error=as_text(problem)))
 
     def stop(self) -> None:
         """End the thread; what is under way ends."""
@@ -213,26 +215,33 @@ class ReplayService:
     # --- the thread ---
 
     def _run(self) -> None:
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._lists or self._turns or self._stopped)
-                if self._stopped:
-                    return
-                question = self._lists.popleft() if self._lists else None
-                read = self._turns.popleft() if question is None else None
-            try:
-                if question is not None:
-                    self._answer(*question)
-                elif read is not None:
-                    self._step(read)
-            except Exception as error:  # a defect of ours must not stop the service of the others
+        self.guard.drive(self._turn)
+        with self._wanted:
+            self._stopped = True
+
+    def _turn(self) -> bool:
+        """Answer a question, or send a part of a read; `False` when it is over."""
+        with self._wanted:
+            self._wanted.wait_for(lambda: self._lists or self._turns or self._stopped)
+            if self._stopped:
+                return False
+            question = self._lists.popleft() if self._lists else None
+            read = self._turns.popleft() if question is None else None
+        try:
+            if question is not None:
+                self._answer(*question)
+            elif read is not None:
+                self._step(read)
+        except Exception as error:
+            if isinstance(error, LogError):
                 self.counters["replay_errors"] += 1
-                if not isinstance(error, LogError):
-                    log.exception("a log could not be read")
-                if question is not None:
-                    self._refuse(*question[:2], str(error))
-                elif read is not None:
-                    self._finish(read, str(error))
+            else:
+                self.guard.failed("the reading of a log")
+            if question is not None:
+                self._refuse(*question[:2], str(error))
+            elif read is not None:
+                self._finish(read, str(error))
+        return True
 
     def _answer(self, identity: bytes, question: c.LogsPlease, user: bytes) -> None:
         try:
@@ -285,7 +294,8 @@ class ReplayService:
             self._end(read)
         read.reader.close()
         self.counters["reads_failed"] += 1
-        self._post(read.identity, c.Part(read.number, read.at, read.at, done=True, error=problem))
+        last = c.Part(read.number, read.at, read.at, done=True, error=as_text(problem))
+        self._post(read.identity, last)
 
     def _post(self, identity: bytes, message: c.Logs | c.Part) -> None:
         self._send(identity, [c.encode_message(message)])

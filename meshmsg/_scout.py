@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from meshmsg import _control as c
 from meshmsg._config import PeerConfig
 from meshmsg._discovery import Discovery
 from meshmsg._errors import MeshError
+from meshmsg._guard import Guard
 from meshmsg.transports.interfaces import find_interface, local_addresses
 from meshmsg.transports.mdns import Beacon, Service
 from meshmsg.transports.reach import WILDCARDS, resolve, split_target, why_unreachable
@@ -69,6 +71,7 @@ class Scout:
         on_service: Callable[[bool, Service], None],
         on_name: Callable[[Name], None],
         on_reason: Callable[[str, str], None],
+        counters: Counter[str],
     ) -> None:
         self._config = config
         self._found = config.discovery or Discovery()
@@ -82,6 +85,8 @@ class Scout:
         self._stopping = False
         self.names = names
         self.zeroconf: dict[str, Any] = {"state": "starting" if zeroconf else "off", "reason": ""}
+        self._hint_at = NEVER
+        self.guard = Guard(f"the search of {config.name} for peers", counters)
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-scout-{config.name}", daemon=True
         )
@@ -120,29 +125,29 @@ class Scout:
     # --- the thread ---
 
     def _run(self) -> None:
-        hint_at = NEVER
-        try:
-            if self.zeroconf["state"] == "starting":
-                self._start_beacon()
-                hint_at = time.monotonic() + HINT_S
-            while not self._stopping:
-                now = time.monotonic()
-                for name in self.names:
-                    if name.due <= now and not self._stopping:
-                        self._look_up(name)
-                if now >= hint_at:
-                    hint_at = NEVER
-                    self._hint()
-                due = min([name.due for name in self.names] + [hint_at])
-                self._work(due - time.monotonic())
-        except Exception:  # a defect of ours, or of the system's resolver: the peer goes on without
-            log.exception("looking for peers ended by an error")
-        finally:
-            if self._beacon is not None:
-                try:
-                    self._beacon.close()
-                except Exception:
-                    log.debug("zeroconf did not end well", exc_info=True)
+        self.guard.drive(self._turn)  # a defect of ours, or of the system's resolver
+        if self._beacon is not None:
+            try:
+                self._beacon.close()
+            except Exception:
+                log.debug("zeroconf did not end well", exc_info=True)
+
+    def _turn(self) -> bool:
+        """Look up names that are due, and find out what was asked; `False` when it is over."""
+        if self.zeroconf["state"] == "starting":
+            self._start_beacon()
+            self._hint_at = time.monotonic() + HINT_S
+        now = time.monotonic()
+        for name in self.names:
+            if name.due <= now and not self._stopping:
+                self._look_up(name)
+        if now >= self._hint_at:
+            self._hint_at = NEVER
+            self._hint()
+        due = min([name.due for name in self.names] + [self._hint_at])
+        if not self._stopping:
+            self._work(due - time.monotonic())
+        return not self._stopping
 
     def _work(self, timeout_s: float) -> None:
         try:

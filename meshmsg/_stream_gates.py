@@ -28,6 +28,7 @@ class StreamGates:
         self._routes = routes
         self.counters = counters
         self.closed = False  #: nothing is published any more
+        self.closed_text = "the peer is closed"  #: what those are told who would go on
 
     # --- any thread ---
 
@@ -37,7 +38,7 @@ class StreamGates:
         """Wait for the stream to open, or say no."""
         with self._changed:
             if self.closed:
-                raise ClosedError("the peer is closed")
+                raise ClosedError(self.closed_text)
             if not outlet.gated:
                 return True
             if on_gate is not None:
@@ -56,7 +57,7 @@ class StreamGates:
                 else:
                     self._changed.wait(min(left, SIGNALS_S))
             if self.closed:
-                raise ClosedError("the peer was closed while the stream was blocked")
+                raise ClosedError(f"{self.closed_text}, while the stream was blocked")
             return True
 
     def forget_waiter(self, topic: str, on_gate: Callable[[], None]) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from meshmsg._control import (
-    NACK_RANGES_MAX,
     Commit,
     Evicted,
     Figures,
@@ -27,11 +26,13 @@ from meshmsg._control import (
     subscription_token,
 )
 from meshmsg._errors import ClosedError
+from meshmsg._message_fields import NACK_RANGES_MAX
 from meshmsg._outlet import Outlet
 from meshmsg._publisher_books import claim_row
 from meshmsg._replay import Chapter
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.loss_detector import NEVER
 
 if TYPE_CHECKING:
     from meshmsg._publisher import PublisherSide
@@ -244,7 +245,7 @@ class Subscribers:
 
     # --- their coming and going: with the lock held ---
 
-    def drain_tokens(self, now: float) -> None:
+    def drain_tokens(self, now: float) -> float:
         """See whose pipes have come or gone."""
         assert self._side._fanout is not None
         for came, topic in self._side._fanout.drain():
@@ -275,13 +276,15 @@ class Subscribers:
                             # The log has what it missed: nobody need wait for it meanwhile.
                             outlet.sender.flow.let_go(claim, now=now)
                             self._gates.reopen(outlet)
+        return NEVER
 
-    def forget_detached(self, now: float) -> None:
+    def forget_detached(self, now: float) -> float:
         """Those whose pipes have been gone for too long do not come back."""
         limit = now - self._side._tuning.peer_timeout_s
         for remote in list(self.subs.values()):
             if remote.detached_at is not None and remote.detached_at < limit:
                 self._forget(remote.sub, "gone", now)
+        return NEVER
 
     def forget_link(self, link: bytes, now: float) -> None:
         """A peer left or fell silent: its subscriptions with it."""
@@ -321,7 +324,7 @@ class Subscribers:
                 lambda: self._gates.closed or self._takers(outlet, topic) >= count, timeout
             )
             if self._gates.closed:
-                raise ClosedError("the peer is closed")
+                raise ClosedError(self._gates.closed_text)
             return self._takers(outlet, topic)
 
     def _takers(self, outlet: Outlet, topic: str) -> int:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._batch import Batch
 from meshmsg._compiled import COMPILED
 from meshmsg._config import ORDER_WORDS, check_group
-from meshmsg._control import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._member_words import MemberOptions
+from meshmsg._message_fields import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._source import StartAt
 from meshmsg._values import one_of, parse_time
 from meshmsg._work import WorkBatch
@@ -239,6 +239,7 @@ class SubscriptionBase:
 
     def _check_open(self) -> None:
         if self._intake.closed:
+            self._node.check_running()
             raise ClosedError("the subscription is closed")
 
 
@@ -374,6 +375,7 @@ class Subscription(SubscriptionBase):
                 if deadline is not None and now >= deadline:
                     return None
                 intake.wait(None if deadline is None else deadline - now, now)
+            self._node.check_running()  # what ends by a failure does not end as if all were done
             return None
         finally:
             if lock._is_owned():  # type: ignore[attr-defined]

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
-from meshmsg._control import ACK_RANGES_MAX, Refusal, Settlement, Start, StreamInfo
+from meshmsg._control import Refusal, Settlement, Start, StreamInfo
 from meshmsg._frame import Frame
+from meshmsg._message_fields import ACK_RANGES_MAX
 from meshmsg._subframe import Work
 from meshmsg.recovery.work_claims import WorkClaims
 

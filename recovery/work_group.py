@@ -131,7 +131,9 @@ class WorkGroup(GroupRecall):
                     taken += b - a
                     if attempt > 1:
                         del self._trouble[a]
-            stale += max(0, stop - first) - taken
+            # Whatever a member names beyond the cursor was never dealt, and counts as one.
+            dealt = max(0, min(stop, self.cursor) - first)
+            stale += dealt - taken + (stop > max(first, self.cursor))
             self.acked += taken
             if member is not None and taken:
                 member.acked += taken

@@ -13,11 +13,11 @@ from meshmsg._control import Message
 KINDS: tuple[type[Message], ...] = get_args(Message)
 
 
-def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
-    """A value of a field's type, often at the end of what it allows."""
+def sample(kind: msgspec.inspect.Type, rng: random.Random, most: int = 4096) -> Any:
+    """A value of a field's type, often at the end of what it allows; in lists, of `most` there."""
     match kind:
         case msgspec.inspect.StrType():
-            longest = kind.max_length or 20
+            longest = min(kind.max_length or 20, most)
             texts = ["", "p/a.**", "é", "x" * longest]
             return rng.choice([text for text in texts if re.search(kind.pattern or "", text)])
         case msgspec.inspect.BytesType():
@@ -30,7 +30,7 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
             highest = kind.le or 1e9
             return rng.choice([float(lowest or 0), float(highest), rng.random() * highest or 1.0])
         case msgspec.inspect.UnionType():
-            return sample(rng.choice(kind.types), rng)
+            return sample(rng.choice(kind.types), rng, most)
         case msgspec.inspect.NoneType():
             return None
         case msgspec.inspect.LiteralType():
@@ -38,17 +38,37 @@ def sample(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
         case msgspec.inspect.BoolType():
             return rng.random() < 0.5
         case msgspec.inspect.ListType():
-            longest = min(kind.max_length or 3, 300)
-            return [sample(kind.item_type, rng) for _ in range(rng.choice([0, 1, longest]))]
+            longest = min(kind.max_length or 3, most, 300)
+            count = rng.choice([0, 1, longest])
+            return [sample(kind.item_type, rng, most=30) for _ in range(count)]
+        case msgspec.inspect.Metadata():
+            return sample(kind.type, rng, most)
         case msgspec.inspect.TupleType():
-            return tuple(sample(item, rng) for item in kind.item_types)
+            return tuple(sample(item, rng, most) for item in kind.item_types)
         case msgspec.inspect.DictType():
-            return {sample(kind.key_type, rng): sample(kind.value_type, rng) for _ in range(2)}
+            return {
+                sample(kind.key_type, rng, most): sample(kind.value_type, rng, most)
+                for _ in range(2)
+            }
         case msgspec.inspect.StructType():
-            return kind.cls(**{field.name: sample(field.type, rng) for field in kind.fields})
-        case msgspec.inspect.AnyType():
-            return rng.choice([None, 1, {"rows": [1, None, "x", {"a": b"b"}]}])
+            fields = {field.name: sample(field.type, rng, most) for field in kind.fields}
+            for first, stop in (("first", "next"), ("first", "stop")):
+                if first in fields and stop in fields:
+                    fields[first], fields[stop] = sorted((fields[first], fields[stop]))
+            return kind.cls(**{name: in_order(name, value) for name, value in fields.items()})
+        case msgspec.inspect.RawType():
+            body = rng.choice([None, 1, {"rows": [1, None, "x", {"a": b"b"}]}])
+            return msgspec.Raw(msgspec.msgpack.encode(body))
     raise NotImplementedError(kind)
+
+
+def in_order(name: str, value: Any) -> Any:
+    """The value of a field; where it is a list of ranges, none of them runs backward."""
+    if name in ("ranges", "acks", "held", "returned", "gone"):
+        return [(*sorted(one[:2]), *one[2:]) for one in value]
+    if name in ("epochs", "known") and value and isinstance(value[0], tuple):
+        return [(one[0], *sorted(one[1:])) for one in value]
+    return value
 
 
 def sample_of(kind: type[Message], seed: int) -> Message:

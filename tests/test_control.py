@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from meshmsg import _control
 from meshmsg._control import (
     CONTROL_BYTES_MAX,
-    NACK_RANGES_MAX,
     PROTOCOL_VERSION,
     Hello,
     Join,
@@ -35,6 +34,7 @@ from meshmsg._control import (
     version_mismatch,
 )
 from meshmsg._errors import ProtocolError
+from meshmsg._message_fields import NACK_RANGES_MAX
 from tests.samples import KINDS, sample_of
 
 MESSAGES = [sample_of(kind, seed) for kind in KINDS for seed in range(3)]
@@ -68,7 +68,7 @@ def settlement(**fields: object) -> dict[str, object]:
 
 def enclosed(body: object) -> bytes:
     """Any msgpack value in a good envelope."""
-    return b"MMC\x01" + msgpack.packb(body)
+    return b"MMC\x02" + msgpack.packb(body)
 
 
 # Round trips -----------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_names_of_messages_are_pinned() -> None:
 
 
 def test_message_is_an_envelope_and_a_msgpack_map() -> None:
-    assert encode_message(Ping(5)) == b"MMC\x01" + msgpack.packb({"t": "ping", "number": 5})
+    assert encode_message(Ping(5)) == b"MMC\x02" + msgpack.packb({"t": "ping", "number": 5})
 
 
 def test_fields_of_a_newer_release_are_passed_over() -> None:
@@ -218,7 +218,7 @@ def test_as_many_ranges_as_allowed_are_taken() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"MMC", b"MMC\x01", b"MMF1\x80", b"mmc\x01\x80", b"MMC\x01" + b"\0" * CONTROL_BYTES_MAX],
+    [b"", b"MMC", b"MMC\x02", b"MMF1\x80", b"mmc\x01\x80", b"MMC\x02" + b"\0" * CONTROL_BYTES_MAX],
     ids=["empty", "short", "no body", "frame", "case", "too long"],
 )
 def test_what_is_no_control_message_is_refused(data: bytes) -> None:
@@ -239,7 +239,7 @@ def test_a_claim_of_4_gib_is_refused_before_anything_is_allocated(claim: bytes) 
         tracemalloc.start()
         try:
             with pytest.raises(ProtocolError):
-                decode_message(b"MMC\x01" + body)
+                decode_message(b"MMC\x02" + body)
             assert tracemalloc.get_traced_memory()[1] < 64 * 1024
         finally:
             tracemalloc.stop()
@@ -248,7 +248,7 @@ def test_a_claim_of_4_gib_is_refused_before_anything_is_allocated(claim: bytes) 
 def test_deep_nesting_is_refused_and_no_crash() -> None:
     deep = b"\x83\xa1t\xa6answer\xa6number\x01\xa4body" + b"\x91" * 500_000
     with pytest.raises(ProtocolError):
-        decode_message(b"MMC\x01" + deep)
+        decode_message(b"MMC\x02" + deep)
 
 
 # Harm ------------------------------------------------------------------------------------------
@@ -287,33 +287,33 @@ def test_harmed_message_is_refused_or_a_message(message: Message, seed: int) -> 
 @example(b"\x81\xa1t\xa1\xff")
 @example(b"\x83\xa1t\xa6answer\xa6number\x01\xa4body\x81\x80\x01")
 def test_noise_in_a_good_envelope_is_refused_or_a_message(noise: bytes) -> None:
-    read_or_refuse(b"MMC\x01" + noise)
+    read_or_refuse(b"MMC\x02" + noise)
 
 
 # Two versions ----------------------------------------------------------------------------------
 
 
 def test_message_of_another_version_is_refused_and_its_version_is_known() -> None:
-    data = b"MMC\x02" + encode_message(Ping(1))[4:]
-    assert message_version(data) == 2
-    with pytest.raises(ProtocolError, match="protocol version 2, this side speaks 1"):
+    data = b"MMC\x01" + encode_message(Ping(1))[4:]
+    assert message_version(data) == 1
+    with pytest.raises(ProtocolError, match="protocol version 1, this side speaks 2"):
         decode_message(data)
 
 
-@pytest.mark.parametrize("version", [0, 2, 3, 255])
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
 def test_refusal_can_be_read_by_a_peer_of_another_version(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = encode_refusal(version_mismatch(version), version)
     assert message_version(data) == version
     body = msgpack.unpackb(data[4:])
-    assert body == {"t": "refused", "reason": version_mismatch(version), "version": 1}
+    assert body == {"t": "refused", "reason": version_mismatch(version), "version": 2}
     monkeypatch.setattr(_control, "PROTOCOL_VERSION", version)  # be that peer
     answer = decode_message(data)
     assert isinstance(answer, Refused)
-    assert answer.version == 1
+    assert answer.version == 2
     assert answer.reason == (
-        f"protocol version {version} meets version 1: "
+        f"protocol version {version} meets version 2: "
         f"install the same meshmsg release on both sides"
     )
 
@@ -325,8 +325,8 @@ def test_refusal_of_this_version_is_an_ordinary_message() -> None:
 def test_what_every_version_must_find_in_hello_and_refused_is_frozen() -> None:
     hello = body_of(Hello(peer="p", instance=7, mesh="m"))
     assert hello.items() >= {"t": "hello", "peer": "p", "instance": 7, "mesh": "m"}.items()
-    assert hello["version"] == 1
-    assert body_of(Refused("r")) == {"t": "refused", "reason": "r", "version": 1}
+    assert hello["version"] == 2
+    assert body_of(Refused("r")) == {"t": "refused", "reason": "r", "version": 2}
 
 
 # Names on the wire -----------------------------------------------------------------------------

@@ -28,6 +28,8 @@ from meshmsg import _frame_layout as layout
 from meshmsg import _subframe as subframes
 from meshmsg._config import config_from_tables
 from meshmsg._event import LOSS_REASONS
+from meshmsg._mcast_words import MulticastInfo
+from meshmsg._message_fields import NACK_RANGES_MAX
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -355,7 +357,7 @@ def test_control_message_is_described_field_by_field(kind: Any) -> None:
     ("tag", "place", "kind"),
     [
         ("welcome", 1, control.StreamInfo),
-        ("welcome", 2, control.MulticastInfo),
+        ("welcome", 2, MulticastInfo),
         ("subscribe", 1, control.Start),
         ("status", 1, control.Figures),
         ("settle", 1, control.Settlement),
@@ -384,7 +386,7 @@ def test_limits_in_the_page_are_those_of_the_code() -> None:
     )
     for name, value in limits:
         assert re.search(rf"^\| {name} \| {value:,}\b", text, re.MULTILINE)
-    assert f"| ranges in `nack` and `gone` | {control.NACK_RANGES_MAX} |" in text
+    assert f"| ranges in `nack` and `gone` | {NACK_RANGES_MAX} |" in text
 
 
 def test_protocol_version_is_the_one_described() -> None:

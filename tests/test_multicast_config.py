@@ -147,7 +147,7 @@ def test_two_lines_may_share_a_port_or_a_group() -> None:
         ("rate", "fast", "'fast' is not a size: write 65536, '64kB' or '64MiB'"),
         ("repair_rate", None, "None is not a size"),
         ("receive_buffer", -1, "-1 is not a size"),
-        ("receive_buffer", "3GiB", "must be at most 2GiB"),
+        ("receive_buffer", "2GiB", "must be at most 2,147,483,647 bytes"),
         ("status_interval", "0.5ms", "must be at least 1ms"),
         ("parity", "16", "'16' is not data + parity packets: write '16+2', up to 128+64"),
         ("parity", "16+0", "write '16+2'"),
@@ -205,7 +205,7 @@ def test_whatever_is_taken_can_be_announced() -> None:
         second="239.255.7.8:30001",
         mtu=576,
         parity="1+1",
-        receive_buffer="2GiB",
+        receive_buffer=(1 << 31) - 1,
         **dict.fromkeys(TIMES, 86_400),  # type: ignore[arg-type]
     )
     least = dict.fromkeys(MAY_BE_ZERO, 0) | {"status_interval": "1ms", "receive_buffer": 1}

@@ -82,6 +82,7 @@ GROUND = (
     "meshmsg/_heartbeat.py",
     "meshmsg/_log_words.py",
     "meshmsg/_mcast_words.py",
+    "meshmsg/_message_fields.py",
     "meshmsg/_msgpack.py",
     "meshmsg/_multicast.py",
     "meshmsg/_open_frame.py",

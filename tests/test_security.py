@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 import meshmsg._security as security_module
-from meshmsg import ConfigError, Peer, PeerConfig, Security
-from meshmsg._allow import Grant, Names, covers, parse_allow
+from meshmsg import ConfigError, Peer, PeerConfig, Security, _allow
+from meshmsg._allow import Grant, Names, covered, covers, parse_allow
 from meshmsg._config import config_from_tables
 from meshmsg._key_files import allow, describe, format_allow, new_folder, revoke
 from meshmsg._keyring import EVERYONE, Keyring
@@ -353,6 +354,38 @@ class TestAllowList:
         hard = ".".join(["**", "a"] * 20)
         assert covers((hard,), hard)
         covers((".".join(["**", "b"] * 20), ".".join(["*", "**"] * 20)), hard)
+
+    def test_a_search_has_so_many_steps_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One such pattern took half a second; a welcome has thousands."""
+        steps = Counter[str]()
+        step = _allow._step
+
+        def counted(levels: list[str], places: frozenset[int], symbol: str) -> frozenset[int]:
+            steps[".".join(levels)] += len(places)
+            return step(levels, places, symbol)
+
+        monkeypatch.setattr(_allow, "_step", counted)
+        hard = ".".join(["quotes", *(f"**.n{n}" for n in range(30)), "**.a", *"*" * 10])
+        assert not covers(("quotes.a.**", "*.n3.**"), hard)
+        assert 0 < steps.total() <= _allow.STEPS_MAX
+        steps.clear()
+        assert covers(("quotes.**",), hard)  # what begins like it needs none
+        assert not steps
+
+    def test_only_some_patterns_of_a_message_are_searched(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_allow, "SEARCHES_MAX", 3)
+        plain = {f"orders.{n}" for n in range(100)}
+        hard = {f"*.eu.{n}" for n in range(100)}
+        found = covered(("orders.**", "*.eu.*"), plain | hard)
+        assert plain <= found
+        assert len(found & hard) == 3
+
+    def test_answers_that_are_remembered_are_few(self) -> None:
+        for n in range(2 * _allow.COVERS_MAX):
+            covers(("a.*",), f"b{n}.*")
+        assert covers.cache_info().currsize <= _allow.COVERS_MAX
 
 
 class TestKeyring:

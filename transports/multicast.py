@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from meshmsg._compiled import COMPILED
 from meshmsg._errors import BindError
+from meshmsg._mcast_words import RECEIVE_BUFFER_MAX
 from meshmsg._multicast import Multicast, split_group
 from meshmsg.transports.interfaces import Interface, find_interface, interface_mtu
 
@@ -118,7 +119,11 @@ def groups_of(config: Multicast, default_interface: str) -> list[Group]:
 
 def _open(group: Group, port: int, *, join: bool) -> socket.socket:
     """A socket bound to the group (to receive) or to its interface (to send)."""
-    sock = socket.socket(group.family, socket.SOCK_DGRAM)
+    where = f"{group.host}:{port} on {group.interface.name}"
+    try:
+        sock = socket.socket(group.family, socket.SOCK_DGRAM)
+    except OSError as error:  # too many open files
+        raise BindError(where, _problem(error)) from None
     host = group.host if join else ""
     if not join:
         host = group.interface.address if group.family == socket.AF_INET else ""
@@ -135,7 +140,6 @@ def _open(group: Group, port: int, *, join: bool) -> socket.socket:
             _join(sock, group)
     except OSError as error:
         sock.close()
-        where = f"{group.host}:{port} on {group.interface.name}"
         raise BindError(where, _problem(error)) from None
     return sock
 
@@ -424,6 +428,7 @@ class MulticastClient:
             raise BindError(where, _problem(error, self.group)) from None
 
     def _ask_buffer(self, wanted: int) -> int:
+        wanted = min(wanted, RECEIVE_BUFFER_MAX)
         _try(self._socket, socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         granted = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         # Linux doubles what is asked for, to have room for its own bookkeeping, and says so.

@@ -54,7 +54,7 @@ def test_named_peer_is_looked_at_closely(run: Any) -> None:
         assert status == 0, found
         assert "exchange" in found["discovery"]["found"]
         assert "control and data port" in found["ports"]["found"]
-        assert found["protocol"]["found"].endswith("protocol 1")
+        assert found["protocol"]["found"].endswith("protocol 2")
         assert found["clock"]["status"] == OK
         assert "ms (within" in found["clock"]["found"]
 

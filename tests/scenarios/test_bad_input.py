@@ -127,6 +127,7 @@ def test_noise_at_the_data_socket() -> None:
 
 def test_noise_from_a_publisher_at_a_subscription() -> None:
     with zmq_socket(zmq.XPUB) as fake, served() as pub:
+        fake.setsockopt(zmq.SNDHWM, 0)  # all of it comes, however slow the other side is
         port = fake.bind_to_random_port("tcp://127.0.0.1")
         with Peer("sub", connect=pub.address) as sub, sub.subscribe("a.**") as events:
             pub.wait_for_subscribers("a.b", count=1, timeout=10)

@@ -52,7 +52,7 @@ def test_subscriptions_that_come_and_go_leave_the_peer_alive() -> None:
         control.Subscribe(1, ["**"], [control.Start("pub/a.**", "last", (1 << 63) - 1)]),
         control.Hello(peer="x", instance=3, mesh="default", streams=["s"], listen=["tcp://h:٣٣"]),
         control.Hello(peer="x", instance=3, mesh="default", streams=["s"], listen=["tcp://h:0"]),
-        control.Nack(1, "pub/a.**", 1, [(9, 3)], 1),
+        control.Nack(1, "pub/a.**", 1, [(9, 9)], 1),
     ],
 )
 def test_well_formed_message_with_bad_content_stops_nobody(message: Any) -> None:

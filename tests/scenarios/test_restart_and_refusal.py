@@ -127,7 +127,7 @@ def test_other_version_is_refused_and_both_sides_can_read_why(
         answer = stranger.recv()
         assert answer[:4] == b"MMC\x09", "in the envelope that the asker understands"
         wanted = (
-            "protocol version 9 meets version 1: install the same meshmsg release on both sides"
+            "protocol version 9 meets version 2: install the same meshmsg release on both sides"
         )
         assert wanted.encode() in answer
         assert wanted in caplog.text
@@ -145,9 +145,9 @@ def test_refusal_by_another_version_is_raised_to_whoever_waits() -> None:
         here.subscribe("**") as events,
     ):
         identity, _ = server.recv_multipart()
-        reason = "protocol version 1 meets version 7: too old"
-        server.send_multipart([identity, control.encode_refusal(reason, 1)])
-        with pytest.raises(PeerRefused, match="version 1 meets version 7: too old"):
+        reason = "protocol version 2 meets version 7: too old"
+        server.send_multipart([identity, control.encode_refusal(reason, 2)])
+        with pytest.raises(PeerRefused, match="version 2 meets version 7: too old"):
             events.get(timeout=10)
         with pytest.raises(PeerRefused):
             here.wait_for_peers(timeout=10)

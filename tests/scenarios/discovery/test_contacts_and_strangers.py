@@ -201,7 +201,7 @@ class Stranger:
     def say_raw(self, body: dict[str, Any]) -> None:
         import msgspec
 
-        self._socket.send(b"MMC\x01" + msgspec.msgpack.encode(body))
+        self._socket.send(b"MMC\x02" + msgspec.msgpack.encode(body))
 
     def hear(self) -> c.Message:
         return c.decode_message(self._socket.recv_multipart()[0])

@@ -37,7 +37,7 @@ def test_both_sides_of_a_connection_know_each_other() -> None:
         assert (info.name, info.roles) == ("hub", ("publisher",))
         assert "hub/a.**" in info.streams
         assert info.addresses == (hub.address,)
-        assert info.protocol == 1
+        assert info.protocol == 2
         assert info.software
         assert info.as_dict()["instance"] == f"{info.instance:016x}"
         assert events.name is not None

@@ -125,7 +125,7 @@ def test_who_does_not_get_through_the_handshake_is_disconnected(mesh_key: str) -
 def test_senders_that_never_finish_a_message_hold_up_nobody() -> None:
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + bytes(32)
     ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
-    claim = b"\x02" + (4 << 20).to_bytes(8, "big") + b"MMC\x01"  # 4 MiB, and then silence
+    claim = b"\x02" + (4 << 20).to_bytes(8, "big") + b"MMC\x02"  # 4 MiB, and then silence
     with (
         Peer("pub", streams=[Stream("a.**")]) as pub,
         crowd(pub.address, count=50) as slow,

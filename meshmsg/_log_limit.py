@@ -1,0 +1,77 @@
+"""Log lines that others cause: each now and then, and only so many of all.
+
+Whoever can make us write a line can make us write a million.  Of lines with one key, one is written
+in `EVERY_S`; of all keys together, which are as many as somebody makes up, `LINES_MAX` in the same
+time.  What is left out is counted, and the next line of its key says how many there were.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+EVERY_S = 10.0
+LINES_MAX = 30
+KEYS_MAX = 1000
+
+
+class LogLimit:
+    """Writes to one logger, from any thread."""
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        counters: Counter[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._counters = counters
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._written_at: dict[object, float] = {}
+        self._left_out: Counter[object] = Counter()
+        self._window_ends = 0.0
+        self._lines = 0
+
+    def error(self, text: str, *values: object, key: object = None) -> None:
+        """Write an error; lines with the same key (text and values, if none is given) are few."""
+        self.write(logging.ERROR, text, *values, key=key)
+
+    def warning(self, text: str, *values: object, key: object = None) -> None:
+        """Write a warning, likewise."""
+        self.write(logging.WARNING, text, *values, key=key)
+
+    def write(
+        self, level: int, text: str, *values: object, key: object = None, trace: bool = False
+    ) -> None:
+        """Write a line; with `trace`, the exception that is being handled follows it."""
+        if not self._log.isEnabledFor(level):
+            return
+        key = (text, values) if key is None else key
+        with self._lock:
+            if not self._may_write(key):
+                self._counters["log_lines_dropped"] += 1
+                return
+            left_out = self._left_out.pop(key, 0)
+        if left_out:
+            text, values = f"{text} (and %d times before)", (*values, left_out)
+        self._log.log(level, text, *values, exc_info=trace)
+
+    def _may_write(self, key: object) -> bool:
+        now = self._clock()
+        if now >= self._window_ends:
+            self._window_ends, self._lines = now + EVERY_S, 0
+        if now - self._written_at.get(key, -EVERY_S) < EVERY_S:
+            self._left_out[key] += 1
+            return False
+        if self._lines >= LINES_MAX:
+            return False
+        if len(self._written_at) >= KEYS_MAX:
+            self._written_at.clear()
+            self._left_out.clear()
+        self._lines += 1
+        self._written_at[key] = now
+        return True
