@@ -242,7 +242,10 @@ class Tuning:
     """Who connects and does not get through the handshake in this time is disconnected."""
     connections_max: int = 10_000
     """Connections to each of the two ports of a peer, and at most 3/8 of the files that the process
-    may open; beyond, those go first that have said nothing for longest."""
+    may open; beyond, those go first that have said nothing, of the host that has most."""
+    hold_timeout_s: float = 7 * 86_400.0
+    """A consumer with `hold=True` that was not heard of for so long holds its publisher's log no
+    more: retention goes on."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

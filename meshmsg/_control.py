@@ -29,6 +29,7 @@ from meshmsg._message_fields import (
     SETTLEMENTS_MAX,
     STREAMS_MAX,
     U64,
+    UNSUBSCRIBED_MAX,
     AckRanges,
     Addresses,
     AddressPairs,
@@ -73,6 +74,7 @@ LARGE_BYTES_MAX = {
     "settle": CONTROL_BYTES_MAX,
     "status": 4 * 1024 * 1024,
     "subscribe": 2 * 1024 * 1024,
+    "unsubscribed": 2 * 1024 * 1024,
     "welcome": CONTROL_BYTES_MAX,
 }
 #: Keys of a message, those of newer releases too.  One that stands in it many times is paid for
@@ -206,6 +208,15 @@ class Subscribed(_Message, frozen=True, tag="subscribed"):
 
     def __post_init__(self) -> None:
         check_range(self.first, self.next)
+
+
+class Unsubscribed(_Message, frozen=True, tag="unsubscribed"):
+    """You are not a subscriber of these streams (any more); with `refused`, do not ask again."""
+
+    sub: Id
+    streams: Annotated[list[Name], msgspec.Meta(max_length=UNSUBSCRIBED_MAX)]
+    reason: Text
+    refused: bool = False
 
 
 class Rekey(_Message, frozen=True, tag="rekey"):
@@ -541,6 +552,7 @@ Message = (
     | Subscribe
     | Commit
     | Subscribed
+    | Unsubscribed
     | Rekey
     | Nack
     | Repair

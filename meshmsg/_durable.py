@@ -62,6 +62,7 @@ class DurableSide:
                 fsync=stream.fsync,
                 segment_bytes=int(stream.segment_bytes),
                 retention=Retention.parse(stream.retention),
+                hold_timeout_s=config.tuning.hold_timeout_s,
             ),
         )
         writer.open()
@@ -137,6 +138,7 @@ class DurableSide:
                 if self._side.subscribers.subs.get(remote.sub) is not remote:
                     return
                 self.try_again((remote.sub, outlet.stream), retry_s, again)
+                self._side.subscribers.put_off(remote, outlet, error.problem)
             log.error("%s has to wait for its start: %s", remote.label, error)
             self._side._wake()
 

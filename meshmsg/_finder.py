@@ -215,6 +215,7 @@ class Finder:
             c.PROTOCOL_VERSION,
         )
         change = self.book.here(card, now=now)
+        self._node.counters["cards_shortened"] = self.book.shortened
         if change is not None:
             self._tell(change)
             if change.kind == "joined":

@@ -19,6 +19,8 @@ from meshmsg._allow import Grant, covered
 from meshmsg._declared import Declared
 from meshmsg._errors import ConfigError
 from meshmsg._keyring import ALL, NONCE_BYTES, Keyring, logs_transcript
+from meshmsg.recovery.quotas import Owner
+from meshmsg.transports.ahead import limits_of
 from meshmsg.transports.curve import CONTROL, DATA
 from meshmsg.transports.doors import Door, connections_allowed, cut, cut_all
 from meshmsg.transports.zap import ZapRequest, ZapServer
@@ -45,6 +47,18 @@ EXPLAINED = {
     "wrong_mesh_keys": "somebody dials us with another mesh key: `meshmsg keys show` compares them",
     "missing_keys": "somebody dials us with a key and we have none, or the other way round",
 }
+#: How often connections are looked at that may be ahead of what was read from them, while this
+#: process is busy: it has used this much of a processor since the last time.
+AHEAD_S = 0.05
+AHEAD_CPU_S = 0.01
+#: What all connections to one port may be ahead together.
+AHEAD_BYTES_MAX = 64 * 1024 * 1024
+CONTROL_LIMITS = limits_of(c.CONTROL_BYTES_MAX, 24 * 1024 * 1024)
+DATA_LIMITS = limits_of(1024 * 1024, 1024 * 1024)
+#: Owners of places that `stats()` shows: those who have most.
+OWNERS_SHOWN = 10
+#: Counters of the data socket.
+NOTED_AT_DATA = ("not_permitted", "bad_upstream", "out_of_step", "bad_prefixes", "prefixes_full")
 #: Nobody: of no name, with nothing that it may do.
 NONE = Grant("", b"", (), (), False)
 
@@ -60,6 +74,9 @@ class Gate:
         self._doors: dict[str, Door] = {}
         self._told: set[tuple[str, ...]] = set()
         self._look_due = 0.0
+        self._ahead_due = 0.0
+        self._used_s = 0.0  # of a processor, at the last look
+        self._is_busy = False
         self._declared = Declared()
         self._strays: dict[bytes, float] = {}  # by user, until when
         self._limit = connections_allowed(node.tuning.connections_max)
@@ -74,11 +91,12 @@ class Gate:
             if reason:
                 raise ConfigError("security", f"{reason}, says our own allow-list: name it so")
             self._warn_of_streams(self.grant(user))
-        self._doors = {
-            "control": Door(node._server.pollable),
-            "data": Door(node._fanout._socket),
-        }
-        node._fanout.spoke = self._doors["data"].spoke
+        control = Door(node._server.pollable, CONTROL_LIMITS)
+        data = Door(node._fanout._socket, DATA_LIMITS)
+        self._doors = {"control": control, "data": data}
+        node._fanout.door = data
+        data.gone = node.publisher.forget_connection
+        control.gone = node.service.forget_connection
         node._fanout.strayed = self._on_stray
         for owner in self._pollables():
             node._poller.add(owner)
@@ -119,11 +137,16 @@ class Gate:
             if door.counters[kind]:
                 self._tell_once("%s (counted as %s)", what, kind)
 
-    def spoke(self, fd: int) -> None:
-        """A control connection has said something."""
-        door = self._doors.get("control")
-        if door is not None:
-            door.spoke(fd)
+    def spoke(self, fd: int, size: int) -> None:
+        """A control connection has said something of so many bytes."""
+        door = self._doors["control"]
+        if fd not in door.open:
+            door.read()  # it came just now
+        door.spoke(fd, size)
+
+    def all_read(self) -> None:
+        """There is nothing more to read on the control socket."""
+        self._doors["control"].emptied += 1
 
     def _judge(self) -> None:
         assert self._zap is not None
@@ -168,16 +191,12 @@ class Gate:
             self._node.notes.warning(text, *values)
 
     def _thin_out(self, door: Door) -> None:
-        """Too many connections: those that have said nothing for longest go, or the newest."""
-        over = len(door.open) - self._limit
-        if over <= 0:
+        """Cut connections beyond the limit."""
+        chosen = door.superfluous(self._limit)
+        if not chosen:
             return
-        chosen = list(door.silent)[:over]
-        others = [fd for fd in list(door.open)[::-1] if fd not in door.silent]
-        chosen += others[: over - len(chosen)]
         for fd in chosen:
-            door.open.pop(fd, None)
-            door.silent.pop(fd, None)
+            door.forget(fd)
         self.counters["connections_cut"] += cut(chosen, self._addresses())
         text = (
             "more than %s connections (connections_max, or 3/8 of `ulimit -n`): silent ones are cut"
@@ -188,10 +207,42 @@ class Gate:
         node = self._node
         return [*node.addresses, *(data for _, data in node._fanout.addresses)]
 
+    def _look_at_connections(self, now: float) -> float:
+        """Cut those that send and never finish a message; returns when to come again.
+
+        To take much in costs time of the processor: while this process uses none, nobody can
+        have sent much, and nothing is looked at.
+        """
+        if now < self._ahead_due:
+            return self._ahead_due if self._is_busy else float("inf")
+        self._ahead_due = now + AHEAD_S
+        used_s = time.process_time()
+        self._is_busy = used_s - self._used_s >= AHEAD_CPU_S
+        if not self._is_busy:
+            return float("inf")
+        self._used_s = used_s
+        count = 0
+        for door in self._doors.values():
+            over = door.look(AHEAD_BYTES_MAX)
+            count += cut(over, self._addresses())
+            for fd in over:
+                door.forget(fd)
+        count += self._node.look()
+        if count:
+            self.counters["connections_ahead"] += count
+            text = "connections that never finish what they send are cut (counted as %s)"
+            self._tell_once(text, "connections_ahead")
+        # With very many connections: not more than a twentieth of the time.
+        self._ahead_due = max(self._ahead_due, now + 20 * (time.monotonic() - now))
+        return self._ahead_due
+
     # --- the allow-list ---
 
     def on_tick(self, now: float) -> float:
-        """Look whether the allow-list has changed; returns when to come again."""
+        """Look at the connections, and whether the allow-list has changed; when to come again."""
+        return min(self._look_at_connections(now), self._look_at_list(now))
+
+    def _look_at_list(self, now: float) -> float:
         if not self.apart:
             return float("inf")
         if now >= self._look_due:
@@ -216,6 +267,10 @@ class Gate:
         node.publisher.seals.renew(now)
 
     # --- what may be asked ---
+
+    def owner(self, user: bytes, host: str, link: bytes) -> Owner:
+        """Whose places a connection takes: those of its key, else of its host and its own."""
+        return Owner(user.decode()) if self.apart else Owner(host, link)
 
     def grant(self, user: bytes) -> Grant:
         """What a user may do."""
@@ -282,8 +337,10 @@ class Gate:
             left = None
         elif isinstance(message, c.Subscribe | c.Join):
             starts = [s for s in message.starts if self.may_receive(user, s.stream)]
-            if len(starts) < len(message.starts):
-                left = replace(message, starts=starts) if starts else None
+            if not starts:
+                left = None
+            elif len(starts) < len(message.starts):
+                left = replace(message, starts=starts)
         elif isinstance(message, c.Nack):
             left = message if self.may_receive(user, message.stream) else None
         elif isinstance(message, c.Commit):
@@ -371,7 +428,10 @@ class Gate:
         if not self.apart or isinstance(message, c.Welcome | c.Refused | c.Unknown):
             return True
         good = bool(link.user)
-        if isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
+        if isinstance(message, c.Unsubscribed):
+            known = {*link.streams, *link.recorded}
+            good = good and known.issuperset(message.streams)
+        elif isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
             lent = message.stream in link.recorded
             if isinstance(message, c.Subscribed):
                 lent = lent and message.recorded  # how a stream is sent, its publisher says
@@ -407,13 +467,41 @@ class Gate:
             "silent": sum(len(door.silent) for door in self._doors.values()),
         }
 
+    def quotas(self) -> dict[str, Any]:
+        """Who has how many of the places that those who dial us share."""
+        node = self._node
+        quotas = {
+            "subscriptions": node.publisher.subscribers.quota,
+            "members": node.publisher.groups.quota,
+            "prefixes": node._fanout.prefixes,
+            "reads": node.service.quota,
+        }
+        if node.recorder is not None:
+            quotas["recorded streams"] = node.recorder.lender.quota
+        return {
+            name: {
+                "used": quota.used,
+                "max": quota.total,
+                "each_max": quota.each,
+                "owners": {self._label(o): n for o, n in quota.most(OWNERS_SHOWN)},
+            }
+            for name, quota in quotas.items()
+        }
+
+    def _label(self, owner: Owner) -> str:
+        client = self._node.reception.clients.get(owner.link)
+        if client is not None:
+            return client.peer
+        name = self.grant(owner.host.encode()).name if self.apart else owner.host
+        return f"{name or 'ipc'}{'#' if owner.link else ''}{owner.link.hex()}"
+
     def tallies(self) -> Counter[str]:
         """Counters of the doors."""
         total: Counter[str] = Counter()
         for door in self._doors.values():
             total += door.counters
         seen = self._node._fanout.counters
-        for name in ("not_permitted", "bad_upstream", "out_of_step"):
+        for name in NOTED_AT_DATA:
             total[name] += seen[name]
         return +total
 

@@ -40,6 +40,7 @@ from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.group_resume import resume
 from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.quotas import Owner, Quota
 from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.recovery.work_line import Line, Shelf
 from meshmsg.transports.doors import connections_allowed
@@ -52,8 +53,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
+#: Of all who dial, and of one of them.
 MEMBERS_MAX = 10_000
+MEMBERS_EACH_MAX = 2000
 GROUPS_MAX = 1000
+GROUPS_EACH_MAX = 250
 FINISHED_MAX = 1000
 #: Members that were answered and have yet to connect, of all peers and of one: each has a socket
 #: that listens for it, which takes so many files.
@@ -79,6 +83,8 @@ class GroupSide:
         self._side = side
         self._tuning = side._tuning
         self._members: dict[int, RemoteMember] = {}
+        self.quota = Quota(MEMBERS_EACH_MAX, MEMBERS_MAX)
+        self._founders: dict[int, Owner] = {}  # of groups, by the seat's id
         self._by_monitor: dict[int, RemoteMember] = {}
         self._notes = LogLimit(log, side.counters)
         self._dead = DeadLetters(side)
@@ -173,6 +179,7 @@ class GroupSide:
         self._finished.append(row_of(seat, outlet.sender.next, "expired", in_flight=0))
         outlet.groups.remove(seat)
         self._seats.remove(seat)
+        self._founders.pop(id(seat), None)
         self.keeper.forget(seat)
         outlet.sender.flow.release(seat.claim.sub, now=now)
         self._side.gates.reopen(outlet)
@@ -187,7 +194,7 @@ class GroupSide:
         `places` is where new groups start whose starts lie in the log, once that was looked up.
         """
         try:
-            reason = self._unfit(join)
+            reason = self._unfit(join) or self._no_room(link, join, now)
         except MeshError as error:
             reason = str(error)
         if reason:
@@ -246,10 +253,28 @@ class GroupSide:
             difference = seat.group.policy.difference(policy)
             if difference:
                 return f"a member of group {join.group!r} asks for {difference}"
-        if len(self._members) >= MEMBERS_MAX:
-            return f"{MEMBERS_MAX} members are connected already"
         if len(self._seats) + len(join.starts) > GROUPS_MAX:
             return f"{GROUPS_MAX} groups are there already"
+        return ""
+
+    def _no_room(self, link: bytes, join: Join, now: float) -> str:
+        """Why there is no place for a member, or for its groups; empty if there is."""
+        owner = self._side.owner_of(link)
+        outlets = self._side._outlets
+        begun = sum(
+            start.stream in outlets and self._seat(outlets[start.stream], join.group) is None
+            for start in join.starts
+        )
+        if begun and begun + list(self._founders.values()).count(owner) > GROUPS_EACH_MAX:
+            return f"you have begun {GROUPS_EACH_MAX} groups already"
+        if join.sub in self._members:
+            return ""
+        giver = self.quota.giver(owner)
+        if giver is None:
+            return f"no room: you have {self.quota.owners[owner]:,} members here already"
+        if giver != owner:
+            last = next(m for m in reversed(self._members.values()) if m.owner == giver)
+            self._drop(last, "others need the room", now)
         return ""
 
     def _present(self, seat: Seat) -> list[int]:
@@ -265,6 +290,8 @@ class GroupSide:
             log.error("no socket for %s: %s", peer, error)
             return None
         member = RemoteMember(join, link, peer, work, now)
+        member.owner = self._side.owner_of(link)
+        self.quota.take(member.owner)
         self._members[join.sub] = member
         self._by_monitor[id(work.monitor)] = member
         self._watch(work.monitor)
@@ -310,6 +337,7 @@ class GroupSide:
                 else:
                     begin = outlet.sender._start(start.kind, start.value, start.epoch)
                 seat = self._new_seat(outlet, join.group, begin, policy, line)
+                self._founders[id(seat)] = member.owner
                 self.keeper.save_now(seat)
             elif not self._present(seat):
                 seat.group.set_policy(policy, takes_all=takes_all_of(policy, outlet))
@@ -330,6 +358,10 @@ class GroupSide:
 
     def _on_saved(self, saved: Saved) -> None:
         self._roll.on_saved(saved)
+
+    def look(self) -> int:
+        """Cut whoever sends to a socket of a member; return how many were."""
+        return sum(member.work.monitor.look() for member in list(self._members.values()))
 
     def watches(self, monitor: Any) -> bool:
         """Whether this is a member's monitor; without the lock, on the I/O thread."""
@@ -413,6 +445,7 @@ class GroupSide:
         """A member is gone: its work goes to the others; `again`: it is about to speak of it."""
         if self._members.pop(member.sub, None) is None:
             return
+        self.quota.free(member.owner)
         self._by_monitor.pop(id(member.work.monitor), None)
         self._unwatch(member.work.monitor)
         member.work.close(0.0)

@@ -49,6 +49,7 @@ def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
         "topics": [pattern.text for pattern in intake.filter.patterns],
         "counters": dict(sorted((intake.counters + intake.foreign() + _unheard(intake)).items())),
         "evictions": list(intake.evictions),
+        "refusals": dict(intake.refusals),
         "sources": [
             {
                 **(source.receiver.counters if source.receiver else {}),

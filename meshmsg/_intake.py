@@ -125,6 +125,7 @@ class Intake:
         self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
+        self.refusals: dict[str, str] = {}  #: by stream, why its publisher does not take us
         self.closed = False
         self._client_closed = False
         self.driven_at = 0.0
@@ -171,6 +172,10 @@ class Intake:
     def wake(self) -> None:
         """Have whoever drives look at the inbox."""
         self._client.wakeup.set()
+
+    def look(self) -> int:
+        """Cut publishers that never finish what they send; return how many were."""
+        return self._client.look()
 
     def start_for(self, info: StreamInfo, *, born: bool) -> Start:
         """What to ask of a publisher: go on where we are, or start where the user said."""

@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from meshmsg import _control as c
+from meshmsg._message_fields import UNSUBSCRIBED_MAX
 from meshmsg._recorded_log import RecordedLog
 from meshmsg._replay import Replay
 from meshmsg._replay_service import LogEntry
 from meshmsg.recovery.log_epochs import Journal
 from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.quotas import Owner, Quota
 
 if TYPE_CHECKING:
     from meshmsg._node import Node
 
 #: Readers are told how far a stream is this often, at most.
 TELL_S = 0.05
+#: Streams that are read here, by all subscriptions and by those of one peer.
 READERS_MAX = 100_000
+READERS_EACH_MAX = 20_000
 NEVER = float("inf")
 
 
@@ -36,6 +40,8 @@ class Lender:
         self._replay = Replay(f"meshmsg-{node.config.name} lender", node.counters)
         self.guard = self._replay.guard
         self._readers: dict[tuple[bytes, int, str], int] = {}  # to the epoch that they know of
+        self._owners: dict[bytes, Owner] = {}  # of connections that read
+        self.quota = Quota(READERS_EACH_MAX, READERS_MAX)
         self._written = False
         self._tell_due = 0.0
 
@@ -132,14 +138,40 @@ class Lender:
 
     def _on_subscribe(self, identity: bytes, message: c.Subscribe) -> None:
         """Somebody wants to read streams here."""
+        owner = self._node.reception.owner_of(identity)
+        refused = []
         for start in message.starts:
             if start.stream not in self._logs:
                 continue
-            if len(self._readers) >= READERS_MAX:
-                self._node.counters["lender_readers_full"] += 1
-                return
-            self._readers[identity, message.sub, start.stream] = self._logs[start.stream].place[0]
+            key = (identity, message.sub, start.stream)
+            if key not in self._readers:
+                if not self._make_room(owner):
+                    refused.append(start.stream)
+                    continue
+                self._owners[identity] = owner
+                self.quota.take(owner)
+            self._readers[key] = self._logs[start.stream].place[0]
             self._submit(identity, message.sub, start)
+        if refused:
+            self._node.counters["lender_readers_full"] += len(refused)
+            self._tell(identity, message.sub, refused, "no room: you read too many streams here")
+
+    def _make_room(self, owner: Owner) -> bool:
+        """Return False when there is no place for another reader."""
+        giver = self.quota.giver(owner)
+        if giver is not None and giver != owner:
+            last = next(k for k in reversed(self._readers) if self._owners[k[0]] == giver)
+            self._drop(last)
+            self._node.counters["lender_readers_displaced"] += 1
+            self._tell(last[0], last[1], [last[2]], "others need the room")
+        return giver is not None
+
+    def _tell(self, identity: bytes, sub: int, streams: list[str], reason: str) -> None:
+        self._node.post(identity, c.Unsubscribed(sub, streams[:UNSUBSCRIBED_MAX], reason))
+
+    def _drop(self, key: tuple[bytes, int, str]) -> None:
+        del self._readers[key]
+        self.quota.free(self._owners[key[0]])
 
     def _submit(self, identity: bytes, sub: int, start: c.Start, *, again: bool = False) -> None:
         job = partial(self._admit, identity, sub, start, again)
@@ -149,7 +181,7 @@ class Lender:
         """A subscription ends; whether it read anything here."""
         mine = [key for key in self._readers if key[:2] == (identity, sub)]
         for key in mine:
-            del self._readers[key]
+            self._drop(key)
         return bool(mine)
 
     def _is_ours(self, sub: int) -> bool:
@@ -159,10 +191,13 @@ class Lender:
     def forget(self, identity: bytes) -> None:
         """A peer is gone."""
         for key in [key for key in self._readers if key[0] == identity]:
-            del self._readers[key]
+            self._drop(key)
+        self._owners.pop(identity, None)
 
     def _on_nack(self, identity: bytes, message: c.Nack) -> None:
         """Somebody misses events that its publisher does not have."""
+        if not self._node.publisher.subscribers.may_repair(identity):
+            return
         self._node.counters["lender_nacks"] += 1
         key = ("nack", identity, message.sub, message.stream)
         self._replay.submit(key, partial(self._answer, identity, message), gives_way=True)

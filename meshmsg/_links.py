@@ -21,6 +21,7 @@ from meshmsg._member import Member
 from meshmsg._member_words import Asked, Parted
 from meshmsg._source import Attach, Complete, Detach, Lend
 from meshmsg._topics import Pattern
+from meshmsg.recovery.unconfirmed import Unconfirmed
 from meshmsg.transports.control import ControlClient
 from meshmsg.transports.zmq_base import LOCKED_OUT, ONE_HAS_NO_KEY
 
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
     from meshmsg._node import Node
 
 #: What is said to one subscription.
-FOR_SUBSCRIPTIONS = (c.Subscribed, c.Rekey, c.Repair, c.Gone, c.Evicted, c.StatusPlease)
+FOR_SUBSCRIPTIONS = (
+    c.Subscribed,
+    c.Unsubscribed,
+    c.Rekey,
+    c.Repair,
+    c.Gone,
+    c.Evicted,
+    c.StatusPlease,
+)
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -50,6 +59,7 @@ class Links:
         self._node = node
         self._links: dict[str, Link] = {}
         self._by_owner: dict[int, Link] = {}
+        self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
         """Connect to a peer and keep it connected."""
@@ -322,6 +332,7 @@ class Links:
         self._let_go(link)
 
     def _let_go(self, link: Link, *, at_once: bool = False) -> None:
+        self.unconfirmed.forget(link=link)
         if link.data_address:
             for intake in list(self._node.intakes.values()):
                 intake.notify(Detach(link.data_address, at_once))
@@ -348,8 +359,7 @@ class Links:
         intake.notify(Lend(link, infos, frozenset(info.name for info in asked)))
         intake.tend(time.monotonic())
         if asked:
-            starts = [intake.start_for(info, born=born) for info in asked]
-            self._subscribe(link, intake, starts)
+            self._subscribe(link, intake, asked, born=born)
 
     def _has(self, info: c.StreamInfo) -> bool:
         """Whether a stream comes from its publisher."""
@@ -360,7 +370,12 @@ class Links:
         waiting = ("dialling", "greeting")
         return any(k.given and k.state in waiting and not k.peer for k in self._links.values())
 
-    def _subscribe(self, link: Link, intake: Intake, starts: list[c.Start]) -> None:
+    def _subscribe(
+        self, link: Link, intake: Intake, infos: list[c.StreamInfo], *, born: bool
+    ) -> None:
+        starts = [intake.start_for(info, born=born) for info in infos]
+        names = [info.name for info in infos]
+        self.unconfirmed.asked(link, intake.sub, names, born=born, now=time.monotonic())
         patterns = [pattern.text for pattern in intake.filter.patterns]
         name = self._node.names.get(intake.sub, "")
         self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
@@ -372,9 +387,37 @@ class Links:
         more = not born and self._is_one_awaited()
         intake.notify(Attach(link, link.data_address, infos, more, link.data_key))
         intake.tend(time.monotonic())
-        self._subscribe(link, intake, [intake.start_for(info, born=born) for info in infos])
+        self._subscribe(link, intake, infos, born=born)
         if intake.hold and intake.bookmarks is not None:
             self.commit(link, intake, intake.bookmarks.kept())
+
+    def on_unsubscribed(self, link: Link, intake: Intake, message: c.Unsubscribed) -> None:
+        """A publisher does not take a subscription, or not any more: say so, and ask again."""
+        intake.counters["refused_subscriptions"] += 1
+        streams = [name for name in message.streams if name in {*link.streams, *link.recorded}]
+        for name in streams:
+            if name not in intake.refusals:
+                text = "%s does not take our subscription to %s: %s"
+                log.error(text, link.peer, name, message.reason)
+            intake.refusals[name] = message.reason
+            if message.refused:
+                self.unconfirmed.settled(link, intake.sub, name)
+        if not message.refused:
+            self.unconfirmed.waits(link, intake.sub, streams, now=time.monotonic())
+
+    def _ask_again(self, now: float) -> None:
+        """Ask for subscriptions that nobody has confirmed."""
+        again: dict[tuple[int, int, bool], tuple[Link, Intake, list[c.StreamInfo]]] = {}
+        for (link, sub, name), born in self.unconfirmed.due(now=now):
+            intake = self._node.intakes.get(sub)
+            info = link.streams.get(name) or link.recorded.get(name)
+            if intake is None or info is None:
+                self.unconfirmed.settled(link, sub, name)
+            elif link.state == "up":
+                again.setdefault((id(link), sub, born), (link, intake, []))[2].append(info)
+                self._node.counters["subscriptions_repeated"] += 1
+        for (_, _, born), (link, intake, infos) in again.items():
+            self._subscribe(link, intake, infos, born=born)
 
     def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
         """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
@@ -415,6 +458,7 @@ class Links:
 
     def on_ping(self, now: float) -> None:
         """Ask every peer for a sign of life; redial those that gave none."""
+        self._ask_again(now)
         limit = now - self._node.tuning.peer_timeout_s
         for link in list(self._links.values()):
             if link.state in ("up", "greeting") and link.last_seen < limit:

@@ -33,6 +33,8 @@ EPOCHS_MAX = 10_000
 PART_FRAMES_MAX = 16_384
 #: Ranges in one repair request.
 NACK_RANGES_MAX = 256
+#: Streams that one message refuses.
+UNSUBSCRIBED_MAX = 1024
 #: Ranges in one acknowledgement.
 ACK_RANGES_MAX = 65_536
 #: Streams and epochs that one message settles events of.

@@ -111,6 +111,8 @@ class Node:
         self.service = ReplayService(
             config.name, config.mesh, self.counters, self._log_entries, self.send
         )
+        self.publisher.unsent_bytes = self._server.unsent.of
+        self.publisher.owner_of = self.reception.owner_of
         self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
         # What a turn does by the clock; each says when to come again.
@@ -194,6 +196,9 @@ class Node:
         """Queue a control message, from any thread."""
         if len(self._outgoing) >= OUTGOING_MAX:
             self.counters["outgoing_full"] += 1
+            return False
+        if isinstance(to, bytes) and not self._server.may_queue(to, parts):
+            self.counters["unsent_full"] += 1
             return False
         self._outgoing.append((to, parts))
         if threading.current_thread() is not self._thread:
@@ -302,6 +307,7 @@ class Node:
         if now >= self._ping_due:
             self._ping_due = now + self.tuning.ping_interval_s
             settle_loans()  # of who has fallen silent
+            self._server.unsent.sweep()
             self.links.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
@@ -385,6 +391,13 @@ class Node:
         """They, and how to reach them."""
         return list(self.reception.clients.items())
 
+    def look(self) -> int:
+        """Cut connections, but for those of the two ports, that never finish what they send."""
+        count = sum(link.client.look() for link in self.links.all())
+        count += sum(intake.look() for intake in list(self.intakes.values()))
+        count += sum(member.look() for member in list(self.members.values()))
+        return count + self.publisher.groups.look()
+
     # --- subscriptions ---
 
     def fanout_client(self) -> FanoutClient:
@@ -410,6 +423,7 @@ class Node:
             return
         for link in self.links.up():
             self.post(link, c.Status(intake.sub, intake.figures(link), closed=True))
+        self.call(lambda: self.links.unconfirmed.forget(sub=intake.sub))
         intake.close()
         release(intake.bookmarks)
         self.names.pop(intake.sub, None)
@@ -522,7 +536,12 @@ class Node:
             intake.tend(time.monotonic(), force=True)
             self._send_status(intake, link, message.number)
         elif isinstance(message, c.Subscribed | c.Gone):
+            if isinstance(message, c.Subscribed):
+                self.links.unconfirmed.settled(link, message.sub, message.stream)
+                intake.refusals.pop(message.stream, None)
             intake.notify(Said(link, message.stream, message))
+        elif isinstance(message, c.Unsubscribed):
+            self.links.on_unsubscribed(link, intake, message)
         elif isinstance(message, c.Evicted | c.Rekey):
             intake.notify(message)
         intake.tend(time.monotonic())
@@ -562,6 +581,7 @@ class Node:
             "links": self.links.stats(),
             "clients": [client.peer for client in self.clients()],
             "security": self.gate.stats(),
+            "quotas": self.gate.quotas(),
             "peers": [info.as_dict() for info in self.finder.peers()],
             "discovery": self.finder.stats(),
             "counters": dict(sorted(counters.items())),

@@ -47,6 +47,7 @@ from meshmsg._together import Together
 from meshmsg._topics import check_topic
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.quotas import Owner
 from meshmsg.transports.fanout import FanoutServer
 from meshmsg.transports.multicast import Inlet
 
@@ -93,6 +94,9 @@ class PublisherSide:
         self._tick_due = 0.0
         self._fanout: FanoutServer | None = None
         self._send_control: Send = lambda to, parts: False
+        #: What waits to leave for somebody who dialled us, and whose places it takes.
+        self.unsent_bytes: Callable[[bytes], int] = lambda to: 0
+        self.owner_of: Callable[[bytes], Owner] = lambda to: Owner("", to)
         self.announce: Callable[[], None] = lambda: None
         self.counters: Counter[str] = Counter()
         self.gates = StreamGates(self._changed, self._routes, self.counters)
@@ -577,6 +581,12 @@ class PublisherSide:
         """Members whose peers gave no sign of life for too long are lost."""
         with self._changed:
             self.groups.forget_silent(last_seen, now)
+
+    def forget_connection(self, fd: int) -> None:
+        """A connection to the data socket is gone."""
+        with self._lock:
+            if self._fanout is not None:
+                self._fanout.forget(fd)
 
     def forget_link(self, link: bytes, now: float) -> None:
         """A peer left or fell silent: its subscriptions with it."""

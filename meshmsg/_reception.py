@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, ProtocolError
 from meshmsg._finder import ITSELF
+from meshmsg._replay_service import Asker
+from meshmsg.recovery.quotas import Owner
 from meshmsg.transports.control import Request
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("meshmsg.peer")
 
 CLIENTS_MAX = 10_000
+NOT_PERMITTED = "its key does not permit it"
 MESSAGES_PER_TURN_MAX = 256
 
 
@@ -51,8 +54,9 @@ class Reception:
         for _ in range(MESSAGES_PER_TURN_MAX):
             request = self._node._server.recv()
             if request is None:
+                self._gate.all_read()
                 return
-            self._gate.spoke(request.fd)
+            self._gate.spoke(request.fd, request.size)
             now = time.monotonic()
             client = self.clients.get(request.identity)
             if client is not None and client.user != request.user:
@@ -85,7 +89,9 @@ class Reception:
         )
         message = self._gate.permitted(request.user, said)
         if message is None and isinstance(said, c.Join):
-            node.post(identity, c.Unjoined(said.sub, "its key does not permit it", refused=True))
+            node.post(identity, c.Unjoined(said.sub, NOT_PERMITTED, refused=True))
+        elif message is None and isinstance(said, c.Subscribe):
+            node.publisher.subscribers.refuse(identity, said, NOT_PERMITTED, final=True)
         if node.recorder is not None and client is not None and message is not None:
             message = node.recorder.lender.on_request(identity, message)
         if message is None:
@@ -95,7 +101,9 @@ class Reception:
         elif isinstance(message, c.Ask):
             node.questions.on_ask(identity, message, now)
         elif isinstance(message, c.LogsPlease | c.Read | c.Credit):
-            node.service.on_message(identity, message, request.user)
+            # Many programs may read with one key: each connection has its own places.
+            owner = Owner(request.user.decode() or request.host, identity)
+            node.service.on_message(Asker(identity, request.user, owner, request.fd), message)
         elif client is None:
             node.post(identity, c.Unknown())
         else:
@@ -185,6 +193,11 @@ class Reception:
         """Who somebody is that dialled us."""
         client = self.clients.get(identity)
         return b"" if client is None else client.user
+
+    def owner_of(self, identity: bytes) -> Owner:
+        """Whose places somebody takes that dialled us."""
+        client = self.clients.get(identity)
+        return self._gate.owner(self.user_of(identity), client.host if client else "", identity)
 
     def leave(self) -> None:
         """Tell everyone that we leave."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from meshmsg._control import Join
 from meshmsg._group_books import Seat
 from meshmsg._topics import TopicFilter
+from meshmsg.recovery.quotas import Owner
 from meshmsg.transports.workqueue import WorkOutlet
 
 
@@ -17,6 +18,7 @@ class RemoteMember:
         self.ticket = join.ticket  #: its work begins with this
         self.link = link
         self.peer = peer
+        self.owner = Owner("", link)  #: whose places it takes
         self.label = f"{peer}/{join.name or '-'}#{join.sub & 0xFFFFFF:06x}"
         self.filter = TopicFilter(join.patterns)
         self.prefetch = join.prefetch

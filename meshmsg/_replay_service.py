@@ -22,6 +22,7 @@ from meshmsg._message_fields import PART_FRAMES_MAX, as_text
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.quotas import Owner, Quota
 
 if TYPE_CHECKING:
     from meshmsg._publisher import PublisherSide
@@ -33,8 +34,13 @@ PART_BYTES = 1024 * 1024
 #: What one read may have on its way, and all of them together, but for a part each.
 CREDIT_BYTES_MAX = 16 * 1024 * 1024
 AHEAD_BYTES_MAX = 256 * 1024 * 1024
+#: Of all who dial, and of one of them.
 READS_MAX = 256
+READS_EACH_MAX = 16
 LISTS_MAX = 1000
+LISTS_EACH_MAX = 64
+#: A read that began later has had no time to take anything.
+BEGUN_S = 1.0
 #: A read that gave no more credit for this long is over.
 SILENT_S = 60.0
 
@@ -67,11 +73,10 @@ def own_entries(publisher: PublisherSide) -> list[LogEntry]:
 class _Read:
     """One range that somebody reads."""
 
-    def __init__(
-        self, identity: bytes, user: bytes, request: c.Read, reader: LogReader, now: float
-    ) -> None:
-        self.identity = identity
-        self.user = user
+    def __init__(self, asker: Asker, request: c.Read, reader: LogReader, now: float) -> None:
+        self.asker = asker
+        self.identity = asker.identity
+        self.user = asker.user
         self.number = request.number
         self.epoch = request.epoch
         self.at = request.first
@@ -81,6 +86,17 @@ class _Read:
         self.waits = False  #: for credit
         self.reader = reader
         self.heard_at = now
+        self.begun_at = now
+        self.taken = 0  #: bytes that it gave new credit for
+
+
+class Asker(NamedTuple):
+    """Who asks for a log."""
+
+    identity: bytes
+    user: bytes = b""
+    owner: Owner = Owner("")
+    fd: int = -1
 
 
 class ReplayService:
@@ -104,7 +120,8 @@ class ReplayService:
         self.may: Callable[[bytes, LogEntry], bool] = lambda user, entry: True
         #: Prove who we are to a user that asks for it.
         self.sign: Callable[[bytes, bytes, c.Logs], c.Logs] = lambda user, nonce, logs: logs
-        self._lists: deque[tuple[bytes, c.LogsPlease, bytes]] = deque()
+        self._lists: deque[tuple[Asker, c.LogsPlease]] = deque()
+        self.quota = Quota(READS_EACH_MAX, READS_MAX)
         self._reads: dict[tuple[bytes, int], _Read] = {}
         self._turns: deque[_Read] = deque()
         self._stopped = False
@@ -114,43 +131,50 @@ class ReplayService:
 
     # --- the I/O thread ---
 
-    def on_message(
-        self, identity: bytes, message: c.LogsPlease | c.Read | c.Credit, user: bytes = b""
-    ) -> None:
+    def on_message(self, asker: Asker, message: c.LogsPlease | c.Read | c.Credit) -> None:
         """A question, a read, or credit for one; never waits."""
         problem = ""
+        evicted: _Read | None = None
         with self._wanted:
             if self._stopped:
                 problem = self.guard.problem or ""
             elif isinstance(message, c.Credit):
-                problem = self._on_credit(identity, message, user)
+                problem = self._on_credit(asker, message)
             elif message.mesh != self._mesh:
                 problem = f"this is mesh {self._mesh!r}, not {message.mesh!r}"
             elif isinstance(message, c.Read):
-                problem = self._on_read(identity, message, user)
-            elif len(self._lists) >= LISTS_MAX:
+                problem, evicted = self._on_read(asker, message)
+            elif self._is_asking_much(asker.owner):
                 problem = "too many questions at once: ask again later"
             else:
-                self._lists.append((identity, message, user))
+                self._lists.append((asker, message))
             if not problem and not self._stopped:
                 self._wake()
         if problem:
-            self._refuse(identity, message, problem)
+            self._refuse(asker.identity, message, problem)
+        if evicted is not None:
+            self._say_over(evicted, "others need the room, and you took least: try again later")
+
+    def _is_asking_much(self, owner: Owner) -> bool:
+        if len(self._lists) >= LISTS_MAX:
+            return True
+        return sum(asker.owner == owner for asker, _ in self._lists) >= LISTS_EACH_MAX
 
     def _wake(self) -> None:
         if not self._thread.is_alive():
             self._thread.start()
         self._wanted.notify()
 
-    def _on_credit(self, identity: bytes, message: c.Credit, user: bytes) -> str:
-        read = self._reads.get((identity, message.number))
-        if read is None or read.user != user:
+    def _on_credit(self, asker: Asker, message: c.Credit) -> str:
+        read = self._reads.get((asker.identity, message.number))
+        if read is None or read.user != asker.user:
             # Of one that is over, it may have been on its way.
             return "" if not message.bytes else "no such read: it was over, or silent for too long"
         if not message.bytes:
             self._end(read)
             return ""
         read.credit = min(read.credit + message.bytes, CREDIT_BYTES_MAX)
+        read.taken += min(message.bytes, read.ahead)
         read.ahead = max(0, read.ahead - message.bytes)
         read.heard_at = time.monotonic()
         if read.waits and self._may_go_on(read):
@@ -158,34 +182,66 @@ class ReplayService:
             self._turns.append(read)
         return ""
 
-    def _on_read(self, identity: bytes, request: c.Read, user: bytes) -> str:
+    def _on_read(self, asker: Asker, request: c.Read) -> tuple[str, _Read | None]:
+        """Begin a read; returns why not, and a read that had to give its place."""
         now = time.monotonic()
-        if len(self._reads) >= READS_MAX:
-            for old in [r for r in self._reads.values() if now - r.heard_at > SILENT_S]:
-                self.counters["reads_silent"] += 1
-                self._end(old)
-        if len(self._reads) >= READS_MAX:
-            return f"{READS_MAX} reads are under way: try again later"
+        identity, user = asker.identity, asker.user
         if (identity, request.number) in self._reads:
-            return "a read with this number is under way"
+            return "a read with this number is under way", None
         if request.first >= request.stop or not request.credit:
-            return "nothing to read: first must be less than stop, and credit more than 0"
+            return "nothing to read: first must be less than stop, and credit more than 0", None
         entry = next((e for e in self._entries() if e.stream == request.stream), None)
         if entry is None or not self.may(user, entry):
-            return f"no log of stream {request.stream!r} here"
-        read = _Read(identity, user, request, LogReader(entry.folder), now)
+            return f"no log of stream {request.stream!r} here", None
+        if self.quota.is_over(asker.owner):
+            return f"you have {READS_EACH_MAX} reads under way: end one first", None
+        problem, evicted = self._make_room(asker.owner, now)
+        if problem:
+            return problem, None
+        read = _Read(asker, request, LogReader(entry.folder), now)
         self._reads[identity, request.number] = read
+        self.quota.take(asker.owner)
         self._turns.append(read)
         self.counters["reads"] += 1
-        return ""
+        return "", evicted
+
+    def _make_room(self, owner: Owner, now: float) -> tuple[str, _Read | None]:
+        """Where all places are taken, those that say nothing or take least give theirs."""
+        full = len(self._reads) >= self.quota.total
+        for old in [r for r in self._reads.values() if full and now - r.heard_at > SILENT_S]:
+            self.counters["reads_silent"] += 1
+            self._end(old)
+        if len(self._reads) < self.quota.total:
+            return "", None
+        giver = self.quota.giver(owner)
+        if giver is not None:
+            known = [r for r in self._reads.values() if r.asker.owner == giver]
+        else:
+            known = [r for r in self._reads.values() if now - r.begun_at > BEGUN_S]
+        if not known:
+            return f"{len(self._reads)} reads are under way: try again later", None
+        least = min(known, key=lambda read: read.taken / (now - read.begun_at + BEGUN_S))
+        self.counters["reads_evicted"] += 1
+        self._end(least)
+        return "", least
 
     def _may_go_on(self, read: _Read) -> bool:
+        """A connection has as much on its way as one read may have, whatever it gave credit for."""
         share = AHEAD_BYTES_MAX // max(1, len(self._reads))
+        mine = self.quota.owners[read.asker.owner]
+        share = min(share, CREDIT_BYTES_MAX // max(1, mine))
         return read.credit > 0 and (read.ahead < share or not read.ahead)
 
     def _end(self, read: _Read) -> None:
         if self._reads.get((read.identity, read.number)) is read:
             del self._reads[read.identity, read.number]
+            self.quota.free(read.asker.owner)
+
+    def forget_connection(self, fd: int) -> None:
+        """A connection is gone: what it read ends."""
+        with self._wanted:
+            for read in [r for r in self._reads.values() if r.asker.fd == fd]:
+                self._end(read)
 
     def forget_users(self, users: set[bytes]) -> None:
         """They may read less than before: what they read ends, whatever id they come back with."""
@@ -238,12 +294,13 @@ class ReplayService:
             else:
                 self.guard.failed("the reading of a log")
             if question is not None:
-                self._refuse(*question[:2], str(error))
+                self._refuse(question[0].identity, question[1], str(error))
             elif read is not None:
                 self._finish(read, str(error))
         return True
 
-    def _answer(self, identity: bytes, question: c.LogsPlease, user: bytes) -> None:
+    def _answer(self, asker: Asker, question: c.LogsPlease) -> None:
+        identity, user = asker.identity, asker.user
         try:
             wanted = TopicFilter(question.patterns)
         except (TopicError, ValueError) as error:
@@ -294,6 +351,9 @@ class ReplayService:
             self._end(read)
         read.reader.close()
         self.counters["reads_failed"] += 1
+        self._say_over(read, problem)
+
+    def _say_over(self, read: _Read, problem: str) -> None:
         last = c.Part(read.number, read.at, read.at, done=True, error=as_text(problem))
         self._post(read.identity, last)
 

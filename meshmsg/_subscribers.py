@@ -22,26 +22,31 @@ from meshmsg._control import (
     StatusPlease,
     Subscribe,
     Subscribed,
+    Unsubscribed,
     encode_message,
     subscription_token,
 )
 from meshmsg._errors import ClosedError
-from meshmsg._message_fields import NACK_RANGES_MAX
+from meshmsg._message_fields import NACK_RANGES_MAX, UNSUBSCRIBED_MAX
 from meshmsg._outlet import Outlet
 from meshmsg._publisher_books import claim_row
 from meshmsg._replay import Chapter
 from meshmsg._topics import TopicFilter
 from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.quotas import Owner, Quota
 
 if TYPE_CHECKING:
     from meshmsg._publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
-TOKENS_MAX = 100_000
 FINISHED_MAX = 1000
+#: Of all who dial, and of one of them.
 SUBSCRIPTIONS_MAX = 10_000
+SUBSCRIPTIONS_EACH_MAX = 2000
+#: No further repairs while so much waits to leave for whoever asks.
+REPAIR_UNSENT_BYTES_MAX = 16 * 1024 * 1024
 
 Range = tuple[int, int]
 
@@ -49,15 +54,16 @@ Range = tuple[int, int]
 class RemoteSubscription:
     """A subscription of another peer, as the publisher knows it."""
 
-    def __init__(self, request: Subscribe, link: bytes, peer: str) -> None:
+    def __init__(self, request: Subscribe, link: bytes, peer: str, owner: Owner) -> None:
         self.sub = request.sub
+        self.owner = owner
         self.link = link
         self.peer = peer
         self.label = f"{peer}/{request.name or '-'}#{request.sub & 0xFFFFFF:06x}"
         self.hold = request.hold and bool(request.name)
         self.cursor = f"{peer}/{request.name}"  #: by which a log knows what it holds for it
         self.filter = TopicFilter(request.patterns)
-        self.starts: dict[str, Start] = {start.stream: start for start in request.starts}
+        self.starts: dict[str, Start] = {}
         self.admitted: set[str] = set()
         self.confirmed: set[str] = set()  #: durable streams of which it has heard that it is
         self.detached_at: float | None = None
@@ -75,6 +81,7 @@ class Subscribers:
         self._outlets = side._outlets
         self.counters = side.counters
         self.subs: dict[int, RemoteSubscription] = {}
+        self.quota = Quota(SUBSCRIPTIONS_EACH_MAX, SUBSCRIPTIONS_MAX)
         self.tokens: set[int] = set()  #: of those whose pipes are there
         self.finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)  #: of those who left
         self._asked = 0
@@ -83,22 +90,59 @@ class Subscribers:
 
     def on_subscribe(self, link: bytes, peer: str, request: Subscribe, now: float) -> None:
         """A subscription asks to be taken; it is as soon as its pipe is seen too."""
+        owner = self._side.owner_of(link)
+        # Of streams that are not here nothing is kept: whoever asks heard of them from us.
+        starts = {start.stream: start for start in request.starts if start.stream in self._outlets}
         with self._changed:
             remote = self.subs.get(request.sub)
             if remote is None:
-                if len(self.subs) >= SUBSCRIPTIONS_MAX:
-                    self.counters["subscriptions_full"] += 1
+                reason = "no such stream here" if not starts else self._make_room(owner, now)
+                if reason:
+                    self.counters["subscriptions_refused"] += 1
+                    self.refuse(link, request, reason)
                     return
-                remote = RemoteSubscription(request, link, peer)
+                remote = RemoteSubscription(request, link, peer, owner)
                 self.subs[request.sub] = remote
+                self.quota.take(owner)
                 for row in [r for r in self.finished if r.subscription == remote.label]:
                     self.finished.remove(row)  # it is back, and goes on with its books
             else:
-                remote.link, remote.hold = link, request.hold and bool(request.name)
-                remote.starts.update({start.stream: start for start in request.starts})
+                self.quota.free(remote.owner)
+                self.quota.take(owner)
+                remote.link, remote.owner = link, owner
+                remote.hold = request.hold and bool(request.name)
+            remote.starts.update(starts)
             self.drain_tokens(now)
             if request.sub in self.tokens:
                 self._admit(remote, now)
+
+    def _make_room(self, owner: Owner, now: float) -> str:
+        """Return why there is no place for another subscription; empty if there is."""
+        giver = self.quota.giver(owner)
+        if giver is None:
+            self.counters["subscriptions_full"] += 1
+            return f"no room: you have {self.quota.owners[owner]:,} subscriptions here already"
+        if giver != owner:
+            last = next(r for r in reversed(self.subs.values()) if r.owner == giver)
+            self.counters["subscriptions_displaced"] += 1
+            log.warning("%s gives its place to others: its peer has most of them", last.label)
+            self._tell(last.link, last.sub, [*last.admitted, *last.starts], "others need the room")
+            self._forget(last.sub, "gone", now)
+        return ""
+
+    def refuse(self, link: bytes, request: Subscribe, reason: str, *, final: bool = False) -> None:
+        """Tell a subscription that it was not taken, and why."""
+        self._tell(link, request.sub, [s.stream for s in request.starts], reason, final=final)
+
+    def put_off(self, remote: RemoteSubscription, outlet: Outlet, reason: str) -> None:
+        """With the lock held: tell a subscription that it has to wait for a stream, and why."""
+        self._tell(remote.link, remote.sub, [outlet.stream], f"not yet: {reason}")
+
+    def _tell(
+        self, link: bytes, sub: int, streams: list[str], reason: str, *, final: bool = False
+    ) -> None:
+        some = streams[:UNSUBSCRIBED_MAX]
+        self._side._post(link, Unsubscribed(sub, some, reason, refused=final))
 
     def _admit(self, remote: RemoteSubscription, now: float) -> None:
         remote.detached_at = None
@@ -162,6 +206,8 @@ class Subscribers:
     def on_nack(self, link: bytes, message: Nack) -> None:
         """Send again what was asked for, as far as it is there."""
         sub, stream = message.sub, message.stream
+        if not self.may_repair(link):
+            return
         outlet = self._outlets.get(stream)
         with self._lock:
             known = self.subs.get(message.sub)
@@ -179,10 +225,19 @@ class Subscribers:
         else:
             self.answer_nack(link, message, answer.frames, answer.gone)
 
+    def may_repair(self, link: bytes) -> bool:
+        """Return False while too much is unsent to whoever asks; it will ask again."""
+        if self._side.unsent_bytes(link) < REPAIR_UNSENT_BYTES_MAX:
+            return True
+        self.counters["repairs_put_off"] += 1
+        return False
+
     def answer_nack(
         self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
     ) -> None:
         """Send repairs, and what cannot be repaired."""
+        if not self.may_repair(link):
+            return
         sub, stream = message.sub, message.stream
         parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in frames]
         last: Repair | Gone = Repair(sub, stream, message.number)
@@ -208,10 +263,16 @@ class Subscribers:
             for figures in message.figures:
                 if figures.stream in remote.admitted:
                     remote.confirmed.add(figures.stream)
+                    self._note_holder(remote, figures.stream)
                 self._on_figures(message.sub, figures, now)
             if message.closed:
                 self._forget(remote.sub, "closed", now)
             self._changed.notify_all()
+
+    def _note_holder(self, remote: RemoteSubscription, stream: str) -> None:
+        outlet = self._outlets.get(stream)
+        if remote.hold and outlet is not None and outlet.log is not None:
+            outlet.log.holds.heard(remote.cursor)
 
     def _on_figures(self, sub: int, figures: Figures, now: float) -> None:
         outlet = self._outlets.get(figures.stream)
@@ -254,9 +315,6 @@ class Subscribers:
             sub = int.from_bytes(topic[4:], "little")
             remote = self.subs.get(sub)
             if came:
-                if len(self.tokens) >= TOKENS_MAX:
-                    self.counters["tokens_full"] += 1
-                    continue
                 self.tokens.add(sub)
                 if remote is not None:
                     self._admit(remote, now)
@@ -295,6 +353,7 @@ class Subscribers:
         remote = self.subs.pop(sub, None)
         if remote is None:
             return
+        self.quota.free(remote.owner)
         for outlet in self._outlets.values():
             claim = outlet.sender.flow.release(sub, now=now)
             if outlet.packets is not None:

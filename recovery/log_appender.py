@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -49,6 +50,8 @@ class LogSettings:
     """With more than this not yet safe, appending waits for the disk."""
     allocate_bytes: int = 1024 * 1024
     """Disk space is reserved in steps of this many bytes; 0: as it is written."""
+    hold_timeout_s: float = math.inf
+    """A consumer of another peer that was not heard of for so long holds nothing more."""
 
 
 class _Unsynced(NamedTuple):

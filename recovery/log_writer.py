@@ -91,7 +91,7 @@ class LogWriter:
         self._late_bytes_max = math.inf if most is None else max(most, LATE_BYTES_MIN)
         self._late_bytes = 0  # written since it was looked what has expired
         self._saved_ns = 0
-        self.holds = Holds(self.cursors(), stream, clock)
+        self.holds = Holds(self.cursors(), stream, clock, self.settings.hold_timeout_s)
         self._committer: Committer | None = None
         if background:
             interval_s = self._fsync.interval_s

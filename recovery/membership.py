@@ -8,10 +8,13 @@ a suspended laptop, a starved thread) its length is forgiven, since signs of lif
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: Peers that left, which what still arrives does not bring back; and peers that were lost.
 LEFT_MAX = 1024
+#: Names and addresses on one card, in characters, and on all of them; more is left out.
+CARD_CHARS_MAX = 64 * 1024
+CARDS_CHARS_MAX = 16 * 1024 * 1024
 #: A tick that comes later than this many intervals means that we did not run.
 LATE_INTERVALS = 2.0
 
@@ -29,6 +32,27 @@ class Card:
     roles: tuple[str, ...] = ()
     software: str = ""
     version: int = 0
+
+    def size(self) -> int:
+        """About how much it takes, in characters."""
+        lists = (self.addresses, self.streams, self.groups, self.roles)
+        return len(self.peer) + sum(len(text) + 50 for texts in lists for text in texts)
+
+    def shortened(self, room: int) -> Card:
+        """The same with as many streams, groups and roles as there is room for."""
+        if self.size() <= room:
+            return self
+        room -= replace(self, streams=(), groups=(), roles=()).size()
+        kept: list[tuple[str, ...]] = []
+        for texts in (self.roles, self.streams, self.groups):
+            some = []
+            for text in texts:
+                room -= len(text) + 50
+                if room < 0:
+                    break
+                some.append(text)
+            kept.append(tuple(some))
+        return replace(self, roles=kept[0], streams=kept[1], groups=kept[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,8 @@ class MemberBook:
         self._left: OrderedDict[int, None] = OrderedDict()
         self._lost: OrderedDict[int, tuple[Card, float]] = OrderedDict()
         self.members: dict[int, Member] = {}
+        self._chars = self._lost_chars = 0  # on all cards
+        self.shortened = 0  #: cards that were
 
     def __contains__(self, instance: int) -> bool:
         return instance in self.members
@@ -72,15 +98,25 @@ class MemberBook:
         if card.instance in self._left:
             return None
         member = self.members.get(card.instance)
+        if member is None or card.serial > member.card.serial:
+            card = self._fitted(card, 0 if member is None else member.card.size())
         if member is None:
             self.members[card.instance] = Member(card, now)
-            self._lost.pop(card.instance, None)
+            self._find_again(card.instance)
             return Change("joined", card)
         member.heard_at = max(member.heard_at, now)
         if card.serial <= member.card.serial:
             return None  # an older card came late, or over a second connection
         member.card = card
         return Change("changed", card)
+
+    def _fitted(self, card: Card, before: int) -> Card:
+        """A card as it is kept, in place of one that took so much."""
+        room = min(CARD_CHARS_MAX, max(0, CARDS_CHARS_MAX - self._chars + before))
+        kept = card.shortened(room)
+        self.shortened += kept is not card
+        self._chars += kept.size() - before
+        return kept
 
     def heard(self, instance: int, at: float) -> Change | None:
         """A sign of life of a peer, of whatever kind; one that was lost is back by it."""
@@ -96,11 +132,19 @@ class MemberBook:
     def left(self, instance: int) -> Change | None:
         """A peer said good-bye; it does not come back under this number."""
         self._left[instance] = None
-        self._lost.pop(instance, None)
+        self._find_again(instance)
         if len(self._left) > LEFT_MAX:
             self._left.popitem(last=False)
         member = self.members.pop(instance, None)
-        return None if member is None else Change("left", member.card)
+        if member is None:
+            return None
+        self._chars -= member.card.size()
+        return Change("left", member.card)
+
+    def _find_again(self, instance: int) -> None:
+        """A peer that was lost is not any more, or was for too long."""
+        card, _ = self._lost.pop(instance, (None, 0.0))
+        self._lost_chars -= 0 if card is None else card.size()
 
     def on_tick(self, *, now: float) -> list[Change]:
         """Called every `interval_s`: those that are lost."""
@@ -114,9 +158,11 @@ class MemberBook:
         lost = [m.card for m in self.members.values() if m.heard_at < limit]
         for card in lost:
             del self.members[card.instance]
+            self._chars -= card.size()
+            self._lost_chars += card.size()
             self._lost[card.instance] = (card, now)
-        while len(self._lost) > LEFT_MAX:
-            self._lost.popitem(last=False)
+        while len(self._lost) > LEFT_MAX or self._lost_chars > CARDS_CHARS_MAX:
+            self._find_again(next(iter(self._lost)))
         return [Change("lost", card) for card in lost]
 
     def forgive(self, slept_s: float) -> None:

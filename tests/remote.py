@@ -159,6 +159,8 @@ def _make(arguments: dict[str, Any]) -> Any:
     tuning = meshmsg.Tuning(**arguments.pop("tuning", {}))
     if isinstance(arguments.get("discovery"), dict):
         arguments["discovery"] = meshmsg.Discovery(**arguments["discovery"])
+    if isinstance(arguments.get("security"), dict):
+        arguments["security"] = meshmsg.Security(**arguments["security"])
     return meshmsg.Peer(**arguments, streams=streams, feeds=feeds, tuning=tuning)
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 import zmq
 
 from meshmsg._errors import ProtocolError
-from meshmsg.transports.fanout import FanoutClient, sub_socket
+from meshmsg.transports.ahead import MESSAGE_COST, Dialled, Limits
+from meshmsg.transports.fanout import FanoutClient, fanout_limits, sub_socket
 from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.workqueue import WorkInlet, pull_socket
+from meshmsg.transports.workqueue import WORK_LIMITS, WorkInlet, pull_socket
 from meshmsg.transports.zmq_base import Context, milliseconds
 from meshmsg.transports.zmq_inlet import SOON_S
 
@@ -28,19 +29,29 @@ FOREIGN_MAX = 64
 class _Line:
     """The connection to one publisher."""
 
-    def __init__(self, address: str, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, address: str, socket: zmq.Socket[bytes], limits: Limits) -> None:
         self.address = address
         self.socket = socket
         self.recv = socket.recv
         self.streams: set[bytes] = set()
+        self.got_bytes = self.emptied = 0
+        self.dialled = Dialled(socket, limits)
+
+    def close(self) -> None:
+        """Close at once."""
+        self.dialled.close()
+        self.socket.close(linger=0)
 
 
 class _Apart:
     """What `ZmqInlet` does, with one socket for each address."""
 
-    def __init__(self, context: Context, make: Callable[[], zmq.Socket[bytes]]) -> None:
+    def __init__(
+        self, context: Context, make: Callable[[], zmq.Socket[bytes]], limits: Limits
+    ) -> None:
         self._context = context
         self._make = make
+        self._limits = limits
         self._lines: dict[str, _Line] = {}
         self._order: list[_Line] = []
         self._poller = zmq.Poller()
@@ -56,7 +67,7 @@ class _Apart:
         if line is not None:
             self._add(line, streams)
             return
-        line = _Line(address, self._make())
+        line = _Line(address, self._make(), self._limits)
         line.socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
         if "[" in address:
             line.socket.setsockopt(zmq.IPV6, 1)
@@ -65,7 +76,7 @@ class _Apart:
         try:
             self._context.connect(line.socket, address, key)
         except zmq.ZMQError as error:
-            line.socket.close(linger=0)
+            line.close()
             raise ProtocolError(f"{address!r}: {error}") from None
         self._lines[address] = line
         self._poller.register(line.socket, zmq.POLLIN)
@@ -94,7 +105,7 @@ class _Apart:
         line = self._lines.pop(address, None)
         if line is not None:
             self._poller.unregister(line.socket)
-            line.socket.close(linger=0)
+            line.close()
             self._changed()
 
     def recv(self) -> bytes | None:
@@ -104,7 +115,9 @@ class _Apart:
                 try:
                     data = line.recv(zmq.NOBLOCK)
                 except zmq.Again:
+                    line.emptied += 1
                     break
+                line.got_bytes += len(data) + MESSAGE_COST
                 if self._is_own(line, data):
                     if len(self._order) > 1:  # the next time the others come first
                         self._order = self._order[at + 1 :] + self._order[: at + 1]
@@ -123,8 +136,15 @@ class _Apart:
         try:
             data = line.recv()
         except zmq.Again:
+            line.emptied += 1
             return None
+        line.got_bytes += len(data) + MESSAGE_COST
         return data if self._is_own(line, data) else None
+
+    def look(self) -> int:
+        """Cut connections that are too far ahead of what was read; return how many were."""
+        lines = list(self._lines.values())
+        return sum(line.dialled.look(line.got_bytes, line.emptied) for line in lines)
 
     def wait(self, timeout_s: float) -> None:
         """Until there is a message, a wake-up call, or the time is up."""
@@ -135,7 +155,7 @@ class _Apart:
     def close(self) -> None:
         """Close at once."""
         for line in self._lines.values():
-            line.socket.close(linger=0)
+            line.close()
         self.wakeup.close()
 
 
@@ -143,7 +163,9 @@ class ApartFanoutClient(_Apart, FanoutClient):
     """The SUB sockets of one subscription."""
 
     def __init__(self, context: Context, queue_frames: int) -> None:
-        _Apart.__init__(self, context, lambda: sub_socket(context, queue_frames))
+        _Apart.__init__(
+            self, context, lambda: sub_socket(context, queue_frames), fanout_limits(queue_frames)
+        )
         self._tokens: list[bytes] = []
 
     def subscribe(self, prefix: bytes) -> None:
@@ -168,7 +190,7 @@ class ApartWorkInlet(_Apart, WorkInlet):
     """The PULL sockets of one member, which sees itself whose work it is."""
 
     def __init__(self, context: Context) -> None:
-        _Apart.__init__(self, context, lambda: pull_socket(context))
+        _Apart.__init__(self, context, lambda: pull_socket(context), WORK_LIMITS)
 
     def _is_own(self, line: _Line, data: bytes) -> bool:
         self.came_from = line.address

@@ -10,18 +10,34 @@ while a message of several parts is on its way ends the process that reads it (l
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from ipaddress import ip_address
 from typing import NamedTuple, TypeVar
 
 import zmq
 
 from meshmsg._control import CONTROL_BYTES_MAX
+from meshmsg.transports.ahead import MESSAGE_COST, DialledMeter, limits_of
 from meshmsg.transports.curve import CONTROL
-from meshmsg.transports.zmq_base import Context, Monitor, bind, source_fd, user_id
+from meshmsg.transports.zmq_base import (
+    MESSAGE_BYTES_MAX,
+    Context,
+    Monitor,
+    bind,
+    source_fd,
+    user_id,
+)
 
 QUEUE_MESSAGES = 4096
-#: A message from this size on is handed to ZeroMQ without a copy; for smaller ones that costs more.
-LARGE_BYTES = 64 * 1024
+#: A message from this size on is followed until it has left, and handed to ZeroMQ without a copy;
+#: smaller ones are bounded by their number.
+LARGE_BYTES = 4096
+#: What may wait to leave for one client, and for all of them.
+UNSENT_BYTES_MAX = 64 * 1024 * 1024
+UNSENT_TOTAL_BYTES_MAX = 512 * 1024 * 1024
+#: What a dialled peer may have sent that is not read yet.
+ANSWERS_BYTES_MAX = 256 * 1024 * 1024
 #: What a message of two parts begins with; the length of the first follows, four bytes.
 PAIR = b"MMT1"
 
@@ -46,6 +62,77 @@ def split_parts(data: Bytes) -> list[Bytes]:
     return [data[8:stop], data[stop:]] if len(data) >= max(8, stop) else [data]
 
 
+class _Waiting:
+    """What waits to leave for one client."""
+
+    __slots__ = ("handed", "handed_bytes", "queued_bytes")
+
+    def __init__(self) -> None:
+        self.queued_bytes = 0
+        self.handed: deque[tuple[zmq.MessageTracker, int]] = deque()
+        self.handed_bytes = 0
+
+
+class Unsent:
+    """Bytes that wait to leave for each client, in our queue or in ZeroMQ's; any thread.
+
+    ZeroMQ counts messages, and does not tell how many wait; but it tells when it is done with the
+    bytes of one, in order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[bytes, _Waiting] = {}
+        self.total = 0
+
+    def of(self, to: bytes) -> int:
+        """What waits for a client."""
+        with self._lock:
+            return self._settle(to)
+
+    def queue(self, to: bytes, size: int) -> bool:
+        """Count a message that is about to be queued; `False` if too much waits already."""
+        with self._lock:
+            if self._settle(to) >= min(UNSENT_BYTES_MAX, UNSENT_TOTAL_BYTES_MAX - self.total):
+                return False
+            self._waiting.setdefault(to, _Waiting()).queued_bytes += size
+            self.total += size
+            return True
+
+    def leave(self, to: bytes, size: int, tracker: zmq.MessageTracker | None) -> None:
+        """A message was taken from the queue: ZeroMQ has it now, or with no tracker nobody."""
+        with self._lock:
+            one = self._waiting.get(to)
+            if one is None:
+                return
+            one.queued_bytes -= size
+            if tracker is None:
+                self.total -= size
+            else:
+                one.handed.append((tracker, size))
+                one.handed_bytes += size
+            self._settle(to)
+
+    def sweep(self) -> None:
+        """Forget what has left meanwhile."""
+        with self._lock:
+            for to in list(self._waiting):
+                self._settle(to)
+
+    def _settle(self, to: bytes) -> int:
+        one = self._waiting.get(to)
+        if one is None:
+            return 0
+        while one.handed and one.handed[0][0].done:
+            size = one.handed.popleft()[1]
+            one.handed_bytes -= size
+            self.total -= size
+        left = one.queued_bytes + one.handed_bytes
+        if not left:
+            del self._waiting[to]
+        return left
+
+
 class Request(NamedTuple):
     """What somebody who dialled us says."""
 
@@ -58,6 +145,8 @@ class Request(NamedTuple):
     fd: int
     """Its connection."""
     parts: list[bytes]
+    size: int = 0
+    """Bytes of all parts."""
 
 
 class ControlServer:
@@ -71,8 +160,10 @@ class ControlServer:
             listens=CONTROL,
             message_bytes_max=CONTROL_BYTES_MAX,
         )
+        self._socket.copy_threshold = LARGE_BYTES
         self._secured = context.curve is not None
         self.pollable = self._socket
+        self.unsent = Unsent()
         self.addresses: list[str] = []
 
     def bind(self, address: str) -> str:
@@ -96,15 +187,30 @@ class ControlServer:
         user = user_id(last) if self._secured else b""
         identity, *rest = [bytes(part.buffer) for part in parts]
         said = split_parts(rest[0]) if len(rest) == 1 else rest
-        return Request(identity, host, user, source_fd(last), said)
+        size = sum(map(len, rest)) + MESSAGE_COST * len(rest)
+        return Request(identity, host, user, source_fd(last), said, size)
+
+    def may_queue(self, to: bytes, parts: list[bytes]) -> bool:
+        """Count what is about to be sent, from any thread; `False` if too much waits already."""
+        size = sum(map(len, parts))
+        return size < LARGE_BYTES or self.unsent.queue(to, size)
 
     def send(self, to: bytes, parts: list[bytes]) -> bool:
-        """`False` if nobody is there or its queue is full: the other side will ask again."""
+        """Send what `may_queue` has counted.
+
+        `False` if nobody is there or its queue is full: the other side will ask again.
+        """
+        size = sum(map(len, parts))
+        large = size >= LARGE_BYTES
+        tracker: zmq.MessageTracker | None = None
         try:
-            message = join_parts(parts)
-            self._socket.send_multipart([to, message], zmq.NOBLOCK, copy=len(message) < LARGE_BYTES)
+            message = [to, join_parts(parts)]
+            tracker = self._socket.send_multipart(message, zmq.NOBLOCK, copy=not large, track=large)
         except zmq.ZMQError:
             return False
+        finally:
+            if large:
+                self.unsent.leave(to, size, tracker)
         return True
 
     def close(self, linger_s: float) -> None:
@@ -126,6 +232,8 @@ class ControlClient:
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self.pollable = self._socket
         self.monitor = Monitor(self._socket)
+        self._meter = DialledMeter(limits_of(MESSAGE_BYTES_MAX, ANSWERS_BYTES_MAX))
+        self._got = self._emptied = 0
         context.connect(self._socket, address, key)
 
     def recv(self) -> list[bytes] | None:
@@ -133,8 +241,14 @@ class ControlClient:
         try:
             parts = self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
+            self._emptied += 1
             return None
+        self._got += sum(map(len, parts)) + MESSAGE_COST * len(parts)
         return split_parts(parts[0]) if len(parts) == 1 else parts
+
+    def look(self) -> int:
+        """Cut the connection if it is too far ahead of what was read; return how many were."""
+        return self._meter.look(self.monitor.open_fds(), self._got, self._emptied)
 
     def send(self, parts: list[bytes]) -> bool:
         """`False` if there is no connection now."""

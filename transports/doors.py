@@ -1,7 +1,8 @@
 """Who is connected to a bound socket, by its monitor; and how a connection is cut.
 
-A connection that says nothing costs a file descriptor.  ZeroMQ ends those that do not finish their
-handshake in time; how many there may be at once, and which go first, is decided elsewhere.
+A connection that says nothing costs a file descriptor, and one that never finishes a message costs
+memory (`ahead`).  ZeroMQ ends those that do not finish their handshake in time.  Of too many, or of
+those that take too much together, the ones go first that come from the host that has most.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import os
 import resource
 import socket
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import zmq
 
+from meshmsg.transports.ahead import MESSAGE_COST, Limits, Meter, shut, taken_bytes
 from meshmsg.transports.zmq_base import unwatch, watch
 
 EVENTS_PER_READ_MAX = 10_000
@@ -27,11 +28,24 @@ _WRONG_KEY = zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 _NO_KEY = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
 
 
-class Door:
-    """Counts the connections of one bound socket."""
+class Connection:
+    """One that somebody made to us."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    __slots__ = ("got", "host", "meter", "taken")
+
+    def __init__(self, host: str, limits: Limits) -> None:
+        self.host = host
+        self.meter = Meter(limits)
+        self.taken = 0  #: bytes that ZeroMQ has read, at the last look
+        self.got = 0  #: bytes that we have read, about
+
+
+class Door:
+    """Looks after the connections of one bound socket."""
+
+    def __init__(self, socket: zmq.Socket[bytes], limits: Limits) -> None:
         self._owner = socket
+        self._limits = limits
         self._socket = watch(
             socket,
             zmq.EVENT_ACCEPTED
@@ -42,15 +56,17 @@ class Door:
             | zmq.EVENT_DISCONNECTED,
         )
         self.pollable = self._socket
-        #: By descriptor, oldest first, since when.
-        self.open: dict[int, float] = {}
+        #: By descriptor, oldest first.
+        self.open: dict[int, Connection] = {}
         #: Those of them that have not said anything yet.
-        self.silent: dict[int, float] = {}
+        self.silent: dict[int, None] = {}
+        self.emptied = 0  #: how often there was nothing more to read
         self.counters: Counter[str] = Counter()
+        #: Called with the descriptor of each connection that is gone.
+        self.gone: Callable[[int], None] = lambda fd: None
 
     def read(self) -> None:
         """Take notice of who came and went."""
-        now = time.monotonic()
         for _ in range(EVENTS_PER_READ_MAX):
             try:
                 event, _ = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -60,20 +76,73 @@ class Door:
             value = int.from_bytes(event[2:], sys.byteorder)
             if kind == zmq.EVENT_ACCEPTED:
                 self.counters["connections"] += 1
-                self.open.pop(value, None)  # so that the newest is the last
-                self.open[value] = self.silent[value] = now
+                self.forget(value)  # so that the newest is the last
+                self.open[value] = Connection(_host_of(value), self._limits)
+                self.silent[value] = None
             elif kind == zmq.EVENT_DISCONNECTED:
-                self.open.pop(value, None)
-                self.silent.pop(value, None)
+                self.forget(value)
             elif kind == zmq.EVENT_ACCEPT_FAILED:
                 self.counters["accepts_failed"] += 1
             else:
                 self.counters["handshakes_failed"] += 1
                 self.counters[_why(kind, value)] += 1
 
-    def spoke(self, fd: int) -> None:
-        """A connection has said something; from any thread."""
+    def forget(self, fd: int) -> None:
+        """A connection is gone, or about to be."""
         self.silent.pop(fd, None)
+        if self.open.pop(fd, None) is not None:
+            self.gone(fd)
+
+    def spoke(self, fd: int, size: int) -> None:
+        """A connection has said something of so many bytes; with the lock of its socket held."""
+        self.silent.pop(fd, None)
+        connection = self.open.get(fd)
+        if connection is not None:
+            connection.got += size + MESSAGE_COST
+
+    def look(self, total_max: int) -> list[int]:
+        """Return the connections that are too far ahead of what was read from them.
+
+        If all together are more than `total_max` bytes ahead, the host that is most ahead gives
+        way: no number of connections takes more.
+        """
+        self.read()
+        over, hosts, total = [], Counter[str](), 0
+        for fd, one in self.open.items():
+            taken = taken_bytes(fd)
+            if taken is None:
+                continue
+            grown, one.taken = taken - one.taken, taken
+            if one.meter.is_over(grown, one.got, self.emptied):
+                over.append(fd)
+            else:
+                total += one.meter.ahead
+                hosts[one.host] += one.meter.ahead
+        if total > total_max:
+            heaviest = hosts.most_common(1)[0][0]
+            mine = [fd for fd in self.open if self.open[fd].host == heaviest and fd not in over]
+            mine.sort(key=lambda fd: -self.open[fd].meter.ahead)
+            for fd in mine:
+                if total <= total_max // 2:
+                    break
+                total -= self.open[fd].meter.ahead
+                over.append(fd)
+        return over
+
+    def superfluous(self, limit: int) -> list[int]:
+        """Return connections beyond the limit: silent ones, then the newest.
+
+        Of either, those come first whose host has most.
+        """
+        over = len(self.open) - limit
+        if over <= 0:
+            return []
+        hosts = Counter(one.host for one in self.open.values())
+        silent = list(self.silent)
+        others = [fd for fd in reversed(self.open) if fd not in self.silent]
+        for some in (silent, others):
+            some.sort(key=lambda fd: -hosts[self.open[fd].host])
+        return (silent + others)[:over]
 
     def close(self) -> None:
         """Stop watching."""
@@ -87,6 +156,21 @@ def _why(kind: int, value: int) -> str:
     if kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in (_WRONG_KEY, _NO_KEY):
         return "wrong_mesh_keys" if value == _WRONG_KEY else "missing_keys"
     return "strange_connections"
+
+
+def _host_of(fd: int) -> str:
+    """Where a connection comes from; empty for ipc, and for one that is gone already."""
+    try:
+        connection = socket.socket(fileno=fd)
+    except (OSError, ValueError):
+        return ""
+    try:
+        name = connection.getpeername()
+    except OSError:
+        return ""
+    finally:
+        connection.detach()
+    return str(name[0]) if isinstance(name, tuple) else ""
 
 
 def connections_allowed(wanted: int) -> int:
@@ -122,14 +206,12 @@ def _cut(fd: int, addresses: set[str]) -> bool:
     except (OSError, ValueError):  # closed by now, or not a socket
         return False
     try:
-        if not _is_ours(connection, addresses):
-            return False
-        connection.shutdown(socket.SHUT_RDWR)
+        ours = _is_ours(connection, addresses)
     except OSError:
         return False
     finally:
         connection.detach()  # it is ZeroMQ's, to be closed there
-    return True
+    return ours and shut(fd)
 
 
 def _is_ours(connection: socket.socket, addresses: set[str]) -> bool:

@@ -14,23 +14,45 @@ from collections.abc import Callable
 
 import zmq
 
+from meshmsg.recovery.quotas import Owner, Quota
+from meshmsg.transports.ahead import Limits, limits_of
 from meshmsg.transports.curve import DATA
-from meshmsg.transports.doors import cut
-from meshmsg.transports.zmq_base import Context, bind, companion, source_fd, user_id
+from meshmsg.transports.doors import Door, cut
+from meshmsg.transports.zmq_base import (
+    MESSAGE_BYTES_MAX,
+    Context,
+    bind,
+    companion,
+    source_fd,
+    user_id,
+)
 from meshmsg.transports.zmq_inlet import ZmqInlet
 from meshmsg.transports.zmq_port import port_of
 
 READS_PER_DRAIN_MAX = 10_000
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
-#: Longer than any that we make.
-SUBSCRIPTION_BYTES_MAX = 1024
+#: Those of one connection that wait to be read: ZeroMQ enters them all at once, with the lock of
+#: whoever publishes.  More wait at their sender.
+SUBSCRIPTIONS_UNREAD = 64
+#: What the handshake takes, with keys; a subscription has 13 bytes at most.
+SUBSCRIPTION_BYTES_MAX = 512
+#: Prefixes that all connections subscribe to, and one of them.
+PREFIXES_MAX = 100_000
+PREFIXES_EACH_MAX = 20_000
+STREAM_BYTES = 8
+TOKEN_BYTES = 12
+TOKEN_START = b"MMS1"
+#: A frame that is pushed is not larger, unless its publisher was told so.
+PUSHED_BYTES_MAX = 1024 * 1024
 
 
 class FanoutServer:
     """The publisher's XPUB socket.
 
     With `may`, it is asked for each subscription: who (the user's id), and for which prefix.
+    ZeroMQ keeps every prefix that somebody subscribes to, some 50 times as large as it came: a
+    connection that subscribes to what cannot be one of ours, or to too much, is cut.
     """
 
     def __init__(
@@ -42,17 +64,19 @@ class FanoutServer:
         self._socket = context.socket(
             zmq.XPUB,
             send_queue=queue_frames,
-            recv_queue=SUBSCRIPTIONS_QUEUE,
+            recv_queue=SUBSCRIPTIONS_UNREAD,
             listens=DATA,
             message_bytes_max=SUBSCRIPTION_BYTES_MAX,
         )
         self._may = may
         if may is not None:  # ZeroMQ only tells of subscriptions, and we put them in force
             self._socket.setsockopt(zmq.XPUB_MANUAL, 1)
-        #: Called with the descriptor of each connection that subscribes to anything.
-        self.spoke: Callable[[int], None] = lambda fd: None
+        #: Who is connected.
+        self.door: Door | None = None
         #: Called with the user's id of each connection that says what no subscriber says.
         self.strayed: Callable[[bytes], None] = lambda user: None
+        self.prefixes = Quota(PREFIXES_EACH_MAX, PREFIXES_MAX)
+        self._owners: dict[int, Owner] = {}  # by descriptor
         self._out_of_step = False
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
@@ -88,35 +112,65 @@ class FanoutServer:
                 frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 self._out_of_step = False
+                if self.door is not None:
+                    self.door.emptied += 1
                 break
             message = bytes(frame.buffer)
+            fd = source_fd(frame)
+            if self.door is not None:
+                self.door.spoke(fd, len(message))
             if message[:1] not in (b"\0", b"\1"):
                 self.counters["bad_upstream"] += 1
                 self._on_nonsense(frame)
                 continue
-            came = message[:1] == b"\1"
-            if came:
-                self.spoke(source_fd(frame))
-            if self._may is None or self._put_in_force(frame, came, message[1:]):
-                seen.append((came, message[1:]))
+            came, prefix = message[:1] == b"\1", message[1:]
+            if came and not self._has_room(fd, prefix):
+                self._cut(fd)
+            elif self._may is None or self._put_in_force(frame, came, prefix):
+                seen.append((came, prefix))
         return seen
 
+    def _has_room(self, fd: int, prefix: bytes) -> bool:
+        """Return False for what is no prefix of ours, and for a connection that has too many."""
+        token = len(prefix) == TOKEN_BYTES and prefix[:4] == TOKEN_START
+        if not token and len(prefix) != STREAM_BYTES:
+            self.counters["bad_prefixes"] += 1
+            return False
+        if self.door is None or (connection := self.door.open.get(fd)) is None:
+            return True
+        owner = self._owners.setdefault(fd, Owner(connection.host, b"%d" % fd))
+        giver = self.prefixes.giver(owner)
+        if giver is None or giver != owner:
+            self.counters["prefixes_full"] += 1
+        if giver is None:
+            return False
+        if giver != owner:
+            self._cut(int(giver.link))
+        self.prefixes.take(owner)
+        return True
+
+    def forget(self, fd: int) -> None:
+        """A connection is gone, and what it subscribed to with it; with the lock held."""
+        owner = self._owners.pop(fd, None)
+        if owner is not None:
+            self.prefixes.free(owner, self.prefixes.owners[owner])
+
     def _on_nonsense(self, frame: zmq.Frame) -> None:
+        self._cut(source_fd(frame))
         if self._may is not None:
             self._out_of_step = True
             self.strayed(user_id(frame))
-            self._cut(frame)
 
-    def _cut(self, frame: zmq.Frame) -> None:
-        """End the connection that this came on, if it is still there."""
-        cut([source_fd(frame)], [address for _, address in self.addresses])
+    def _cut(self, fd: int) -> None:
+        """End a connection, if it is still there."""
+        cut([fd], [address for _, address in self.addresses])
 
     def _put_in_force(self, frame: zmq.Frame, came: bool, prefix: bytes) -> bool:
         """Subscribe or unsubscribe whoever this message came from, if it may."""
         assert self._may is not None
         if self._out_of_step:
             self.counters["out_of_step"] += 1
-            self._cut(frame)
+            self._cut(source_fd(frame))
             return not came
         if not came:
             self._socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
@@ -138,11 +192,16 @@ def sub_socket(context: Context, queue_frames: int) -> zmq.Socket[bytes]:
     return context.socket(zmq.SUB, send_queue=SUBSCRIPTIONS_QUEUE, recv_queue=queue_frames)
 
 
+def fanout_limits(queue_frames: int) -> Limits:
+    """What publishers may be ahead of a subscription that is slow."""
+    return limits_of(MESSAGE_BYTES_MAX, queue_frames * PUSHED_BYTES_MAX)
+
+
 class FanoutClient(ZmqInlet):
     """The SUB socket of one subscription, connected to any number of publishers."""
 
     def __init__(self, context: Context, queue_frames: int) -> None:
-        super().__init__(context, sub_socket(context, queue_frames))
+        super().__init__(context, sub_socket(context, queue_frames), fanout_limits(queue_frames))
 
     def watch(self, fd: int) -> None:
         """Have `wait` end for this descriptor, too."""

@@ -9,14 +9,23 @@ import time
 
 import zmq
 
-from meshmsg.transports.control import split_parts
+from meshmsg.transports.ahead import MESSAGE_COST, DialledMeter, limits_of
+from meshmsg.transports.control import ANSWERS_BYTES_MAX, split_parts
 from meshmsg.transports.curve import Curve
-from meshmsg.transports.zmq_base import ONE_HAS_NO_KEY, Context, Monitor, milliseconds
+from meshmsg.transports.zmq_base import (
+    MESSAGE_BYTES_MAX,
+    ONE_HAS_NO_KEY,
+    Context,
+    Monitor,
+    milliseconds,
+)
 
 #: Answers that wait here unread; what is ahead of us is bounded by credit, in bytes.
 QUEUE_MESSAGES = 4096
 #: How long a peer may take to let us in or not, where there are several mesh keys to try.
 DOOR_S = 2.0
+#: How often is looked how far the peer is ahead of us, while nothing comes.
+LOOK_S = 0.1
 
 
 class Disconnected(Exception):
@@ -35,6 +44,8 @@ class ReplaySocket:
             ipv6="[" in address,
         )
         self._monitor = Monitor(self._socket)
+        self._meter = DialledMeter(limits_of(MESSAGE_BYTES_MAX, ANSWERS_BYTES_MAX))
+        self._got = self._emptied = 0
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor.pollable, zmq.POLLIN)
@@ -71,13 +82,21 @@ class ReplaySocket:
 
     def recv(self, timeout_s: float) -> list[memoryview] | None:
         """The parts of the next message, `None` when the time is up; raises `Disconnected`."""
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
-                return split_parts(self._socket.recv(zmq.NOBLOCK, copy=False).buffer)
+                data = self._socket.recv(zmq.NOBLOCK, copy=False).buffer
+                self._got += len(data) + MESSAGE_COST
+                return split_parts(data)
             except zmq.Again:
-                pass
-            ready = dict(self._poller.poll(milliseconds(timeout_s)))
+                self._emptied += 1
+            left = deadline - time.monotonic()
+            ready = dict(self._poller.poll(milliseconds(min(left, LOOK_S))))
+            # One that sends a message which never ends is cut.
+            self._meter.look(self._monitor.open_fds(), self._got, self._emptied)
             if not ready:
+                if left > LOOK_S:
+                    continue
                 return None
             # First what came before the end of the connection.
             if self._socket not in ready:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 import zmq
 
 from meshmsg._errors import BindError
+from meshmsg.transports.ahead import GREETING_COST, limits_of, taken_bytes
 from meshmsg.transports.curve import WORK
 from meshmsg.transports.doors import cut
-from meshmsg.transports.zmq_base import Context, Monitor, bind, companion
+from meshmsg.transports.zmq_base import MESSAGE_BYTES_MAX, Context, Monitor, bind, companion
 from meshmsg.transports.zmq_inlet import ZmqInlet
 from meshmsg.transports.zmq_port import port_of
 
@@ -35,8 +36,14 @@ class WorkMonitor(Monitor):
         yield from super().read()
         strangers = self._open - self._ours
         if len(strangers) > CONNECTIONS_MAX:
-            descriptors = [int.from_bytes(one, sys.byteorder) for one in strangers]
-            cut(descriptors, [address for _, address in self.addresses])
+            self._cut([int.from_bytes(one, sys.byteorder) for one in strangers])
+
+    def look(self) -> int:
+        """Cut connections that send: a member only takes; return how many were cut."""
+        return self._cut([fd for fd in self.open_fds() if (taken_bytes(fd) or 0) > GREETING_COST])
+
+    def _cut(self, descriptors: list[int]) -> int:
+        return cut(descriptors, [address for _, address in self.addresses])
 
 
 class WorkOutlet:
@@ -48,7 +55,7 @@ class WorkOutlet:
         # 0 is no limit: the member's credit is the limit.  Nobody but `user` may come for its work.
         try:
             self._socket = context.socket(
-                zmq.PUSH, send_queue=0, recv_queue=0, listens=WORK + user, message_bytes_max=1024
+                zmq.PUSH, send_queue=0, recv_queue=1, listens=WORK + user, message_bytes_max=1024
             )
             try:
                 self.monitor = WorkMonitor(self._socket)
@@ -95,8 +102,12 @@ def pull_socket(context: Context) -> zmq.Socket[bytes]:
     return context.socket(zmq.PULL, send_queue=0, recv_queue=0)
 
 
+#: Credit says how much waits to be read.
+WORK_LIMITS = limits_of(MESSAGE_BYTES_MAX, float("inf"))
+
+
 class WorkInlet(ZmqInlet):
     """The PULL socket of one member, connected to any number of publishers."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, pull_socket(context))
+        super().__init__(context, pull_socket(context), WORK_LIMITS)

@@ -21,8 +21,8 @@ RECONNECT_MAX_MS = 1000
 CONNECT_MS = 5000
 #: A message that claims to be larger is refused by ZeroMQ before memory is taken for it.
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + 4096
-#: Sockets of one peer.
-SOCKETS_MAX = 16384
+#: Sockets of one peer; one that dials has two more that watch it.
+SOCKETS_MAX = 49_152
 #: Who connects and does not say so in this time is disconnected.
 HANDSHAKE_S = 10.0
 
@@ -244,6 +244,10 @@ class Monitor:
                     yield False
             else:
                 self._open.add(descriptor)
+
+    def open_fds(self) -> list[int]:
+        """Descriptors of the connections that are there."""
+        return [int.from_bytes(one, sys.byteorder) for one in self._open]
 
     def close(self) -> None:
         """Stop watching."""

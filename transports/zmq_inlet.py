@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import zmq
 
 from meshmsg._errors import ProtocolError
+from meshmsg.transports.ahead import MESSAGE_COST, Dialled, Limits
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq_base import Context, milliseconds
 from meshmsg.transports.zmq_port import port_of
@@ -20,9 +21,10 @@ SOON_S = 0.04
 class ZmqInlet:
     """Messages in, over any number of connections that this side makes."""
 
-    def __init__(self, context: Context, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, context: Context, socket: zmq.Socket[bytes], limits: Limits) -> None:
         self._context = context
         self._socket = socket
+        self._dialled = Dialled(socket, limits)
         self._socket.setsockopt(zmq.RCVTIMEO, milliseconds(SOON_S))
         self._connected: set[str] = set()
         self._recv = self._socket.recv
@@ -72,9 +74,15 @@ class ZmqInlet:
         if data is not None:
             return data
         try:
-            return self._recv()
+            data = self._recv()
         except zmq.Again:
             return None
+        self._port.got_bytes += len(data) + MESSAGE_COST
+        return data
+
+    def look(self) -> int:
+        """Cut connections that are too far ahead of what was read; return how many were."""
+        return self._dialled.look(self._port.got_bytes, self._port.emptied)
 
     def wait(self, timeout_s: float) -> None:
         """Until there is a message, a wake-up call, or the time is up."""
@@ -84,6 +92,7 @@ class ZmqInlet:
 
     def close(self) -> None:
         """Close at once."""
+        self._dialled.close()
         self._port.close()
         self._socket.close(linger=0)
         self.wakeup.close()

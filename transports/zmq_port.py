@@ -13,6 +13,7 @@ from typing import Protocol
 import zmq
 
 from meshmsg._compiled import COMPILED
+from meshmsg.transports.ahead import MESSAGE_COST
 
 if COMPILED:
     from meshmsg import _speed
@@ -20,6 +21,11 @@ if COMPILED:
 
 class Port(Protocol):
     """Messages of one part in and out of a socket; to be closed before the socket is."""
+
+    got_bytes: int
+    """What was received, with what ZeroMQ puts around each message, about."""
+    emptied: int
+    """How often there was nothing to receive."""
 
     def recv(self) -> bytes | None:
         """The next message, or `None` when there is none now."""
@@ -37,13 +43,17 @@ class PlainPort:
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._recv = socket.recv
         self._send = socket.send
+        self.got_bytes = self.emptied = 0
 
     def recv(self) -> bytes | None:
         """The next message, or `None` when there is none now."""
         try:
-            return self._recv(zmq.NOBLOCK)
+            data = self._recv(zmq.NOBLOCK)
         except zmq.Again:
+            self.emptied += 1
             return None
+        self.got_bytes += len(data) + MESSAGE_COST
+        return data
 
     def send(self, data: bytes, /) -> bool:
         """Whether ZeroMQ has taken it; `False` where that would mean to wait."""

@@ -21,6 +21,7 @@
 
 #define DONT_WAIT 1
 #define LEND_BYTES_MIN 8192
+#define MESSAGE_COST 64 /* as in transports/ahead.py */
 
 typedef struct {
     _Alignas(void *) unsigned char room[64];
@@ -87,6 +88,8 @@ typedef struct {
     PyObject_HEAD
     void *handle;     /* NULL once it is closed */
     PyObject *socket; /* which owns the handle */
+    unsigned long long got_bytes; /* received, with what ZeroMQ puts around, about */
+    unsigned long long emptied;   /* how often there was nothing to receive */
 } Port;
 
 static PyObject *
@@ -108,11 +111,15 @@ port_recv(Port *self, PyObject *Py_UNUSED(args))
     if (zmq.recv(&message, self->handle, DONT_WAIT) < 0) {
         int error = zmq.error();
         zmq.close(&message);
+        if (error == EAGAIN) {
+            self->emptied++;
+        }
         if (error == EAGAIN || error == EINTR) {
             Py_RETURN_NONE;
         }
         return fail(error);
     }
+    self->got_bytes += zmq.size(&message) + MESSAGE_COST;
     PyObject *data
         = PyBytes_FromStringAndSize(zmq.data(&message), (Py_ssize_t)zmq.size(&message));
     zmq.close(&message);
@@ -277,6 +284,12 @@ static PyMethodDef port_methods[] = {
     {0},
 };
 
+static PyMemberDef port_members[] = {
+    {"got_bytes", T_ULONGLONG, offsetof(Port, got_bytes), 0, NULL},
+    {"emptied", T_ULONGLONG, offsetof(Port, emptied), 0, NULL},
+    {0},
+};
+
 PyTypeObject Port_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "meshmsg._speed.Port",
@@ -287,4 +300,5 @@ PyTypeObject Port_Type = {
     .tp_traverse = (traverseproc)port_traverse,
     .tp_clear = (inquiry)port_clear,
     .tp_methods = port_methods,
+    .tp_members = port_members,
 };

@@ -120,3 +120,22 @@ def test_ticks_that_are_late_under_load_raise_no_alarm(book: MemberBook) -> None
         now += INTERVAL_S + lateness
         assert book.on_tick(now=now) == []
         book.heard(1, now)
+
+
+def test_a_card_is_kept_as_far_as_there_is_room() -> None:
+    book = MemberBook(5.0, 0.5)
+    large = tuple(f"peer/{n:06d}" + "x" * 900 for n in range(1000))
+    for instance in range(400):
+        assert book.here(Card("peer", instance, 1, streams=large), now=0.0) is not None
+    kept = [len(member.card.streams) for member in book.members.values()]
+    assert 0 < kept[0] < 100
+    assert kept[-1] == 0
+    assert sum(member.card.size() for member in book.members.values()) <= 17 * 1024 * 1024
+    assert book.shortened == 400
+    for instance in range(300):
+        book.left(instance)
+    assert book.here(Card("peer", 999, 1, streams=large), now=0.0) is not None
+    assert len(book.members[999].card.streams) == kept[0]
+    assert len(book.on_tick(now=100.0)) == 101
+    assert book.here(Card("new", 5000, 1, streams=("a",)), now=100.0) is not None
+    assert book.members[5000].card.streams == ("a",)

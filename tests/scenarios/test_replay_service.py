@@ -14,6 +14,7 @@ from meshmsg import ConfigError, Loss, Peer, ReplayError, Stream
 from meshmsg import _control as c
 from meshmsg import _replay_service as service
 from meshmsg._replay_client import LogEpoch, ReplayClient
+from meshmsg._replay_service import READS_EACH_MAX
 from meshmsg.transports.replay_socket import ReplaySocket
 from tests.remote import RemotePeer, wait_until
 
@@ -166,22 +167,55 @@ def test_nonsense_is_counted_and_answered(shop: Peer) -> None:
     assert shop.stats()["counters"]["bad_control"] == 1
 
 
-def test_reads_at_once_are_bounded(shop: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "READS_MAX", 2)
+def test_of_too_many_reads_the_one_that_took_least_gives_its_place(
+    shop: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quota = shop._open_node().service.quota
+    quota.total = 2
+    monkeypatch.setattr(service, "BEGUN_S", 60.0)
     last = shop.publish_many("orders.eu", [os.urandom(1000)] * 5000)
     assert last is not None
-    clients = [ReplayClient(shop.address, credit_bytes=1000) for _ in range(3)]
+    clients = [ReplayClient(shop.address, credit_bytes=100_000) for _ in range(3)]
     try:
-        readers = [iter(k.read(last.stream, last.epoch, 0, 5000)) for k in clients]
+        readers = [iter(k.read(last.stream, last.epoch, 0, 5000)) for k in clients[:2]]
         next(readers[0])
-        next(readers[1])
-        with pytest.raises(ReplayError, match="under way"):
-            next(readers[2])
-        monkeypatch.setattr(service, "SILENT_S", 0.0)
-        next(iter(clients[2].read(last.stream, last.epoch, 0, 5000)))
+        for _ in range(20):
+            next(readers[1])  # gives credit again
+        with pytest.raises(ReplayError, match="under way"):  # nobody has had time to take much
+            next(iter(clients[2].read(last.stream, last.epoch, 0, 5000)))
+        monkeypatch.setattr(service, "BEGUN_S", 0.0)
+        assert len(list(clients[2].read(last.stream, last.epoch, 0, 5000))) > 0
+        assert len(list(readers[1])) > 0
+        with pytest.raises(ReplayError, match="others need the room"):
+            list(readers[0])
+        assert shop.stats()["counters"]["reads_evicted"] == 1
     finally:
         for client in clients:
             client.close()
+
+
+def test_one_connection_has_few_reads_and_they_end_with_it(shop: Peer) -> None:
+    last = shop.publish_many("orders.eu", [os.urandom(1000)] * 5000)
+    assert last is not None
+    reads = shop._open_node().service._reads
+    socket = ReplaySocket(shop.address)
+    try:
+        for number in range(READS_EACH_MAX + 1):
+            read = c.Read(number, "default", last.stream, last.epoch, 0, 5000, 1)
+            socket.send(c.encode_message(read))
+        while True:
+            parts = socket.recv(10)
+            assert parts is not None
+            answer = c.decode_message(bytes(parts[0]))
+            assert isinstance(answer, c.Part)
+            if answer.error:
+                break
+        assert answer.number == READS_EACH_MAX
+        assert "end one first" in answer.error
+        assert len(reads) == READS_EACH_MAX
+    finally:
+        socket.close()
+    wait_until(lambda: not reads)
 
 
 def test_a_peer_that_goes_away_raises(tmp_path: Path) -> None:

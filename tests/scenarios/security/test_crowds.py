@@ -175,12 +175,13 @@ def test_a_port_scan_leaves_no_trace_but_counters() -> None:
 #: In a process of its own: what it looks for would stop everything in this one.
 CLOSE_IN_A_CROWD = """
 import socket, zmq
+from meshmsg.transports.ahead import limits_of
 from meshmsg.transports.doors import Door
 
 context = zmq.Context()
 bound = context.socket(zmq.ROUTER)
 port = bound.bind_to_random_port("tcp://127.0.0.1")
-door = Door(bound)
+door = Door(bound, limits_of(1000, 1000))
 for _ in range(1500):  # nobody reads what the door has to say of them
     with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
         line.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")

@@ -34,20 +34,20 @@ def test_a_subscription_behind_nonsense_is_not_given_to_who_said_it() -> None:
         server._socket.getsockopt(zmq.EVENTS)
         for say in (
             lambda: mallory.send(b"\x05nonsense"),
-            lambda: desk.subscribe(b"secret"),
-            lambda: mallory.send(b"\x01token"),
+            lambda: desk.subscribe(b"secret.."),
+            lambda: mallory.send(b"\x01a.token."),
         ):
             say()
             server._socket.getsockopt(zmq.EVENTS)  # have them come in this order
         assert server.drain() == []
         assert server.counters["bad_upstream"] == 1
         assert server.counters["out_of_step"] == 2
-        server.send(b"secret of the shop")
+        server.send(b"secret.. of the shop")
         assert not mallory.poll(100)
-        desk.unsubscribe(b"secret")  # it dials anew, where it can
-        desk.subscribe(b"secret")
-        assert server.drain() == [(False, b"secret"), (True, b"secret")]
-        server.send(b"secret of the shop")
+        desk.unsubscribe(b"secret..")  # it dials anew, where it can
+        desk.subscribe(b"secret..")
+        assert server.drain() == [(False, b"secret.."), (True, b"secret..")]
+        server.send(b"secret.. of the shop")
         assert desk.poll(WAIT_S * 1000)
         assert not mallory.poll(0)
     finally:
@@ -140,9 +140,10 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
         start = [c.Start("shop/quotes.**", "live")]
         intruder.say(asker, c.Subscribe(sub, ["**"], start))
         intruder.say(asker, c.Join(worker, "g", ["**"], start, 1, 1.0, 1, "none"))
-        answer = intruder.hear(asker)
-        assert isinstance(answer, c.Unjoined)
-        assert answer.refused
+        for kind in (c.Unsubscribed, c.Unjoined):
+            answer = intruder.hear(asker)
+            assert isinstance(answer, kind)
+            assert answer.refused
         assert (
             publisher.subscribers.subs[sub].link,
             publisher.groups._members[worker].link,
