@@ -20,6 +20,7 @@ from meshmsg._errors import ProtocolError
 from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
 from meshmsg._message_fields import (
     ACK_RANGES_MAX,
+    CLAIM_RANGES_MAX,
     CLAIMS_MAX,
     CONTACTS_MAX,
     GROUPS_MAX,
@@ -356,6 +357,11 @@ class Join(_Message, frozen=True, tag="join"):
     ticket: Id = 0  # work is to begin with this number; another one than before: begin anew
     claims: Annotated[list[Claimed], msgspec.Meta(max_length=CLAIMS_MAX)] = []
     number: U64 = 0  # of the last message that the claims make up for
+
+    def __post_init__(self) -> None:
+        pieces = sum(len(claim.acks) + len(claim.held) for claim in self.claims)
+        if pieces > CLAIM_RANGES_MAX:
+            raise ValueError(f"claims of {pieces} ranges")
 
 
 class Joined(_Message, frozen=True, tag="joined"):

@@ -34,7 +34,8 @@ class Seat:
         #: Members that may have work, as they are to be on disk, and those that are there already.
         self.names: set[int] = set()
         self.saved_names: frozenset[int] = frozenset()
-        self.entering: set[int] = set()  #: connected, and get work when they are named there
+        #: Connected, and get work when they are named there: how much ahead.
+        self.entering: dict[int, int] = {}
         self.awaited: set[int] = set()  #: members of an earlier start that have yet to speak
         self.awaited_until: float | None = None
         #: By member: where it is, and the last message of it that is not on disk.

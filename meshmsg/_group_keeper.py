@@ -47,6 +47,7 @@ class Saved:
     seat: Seat
     number: int
     record: GroupRecord
+    mark: int
     names: frozenset[int]
     heard: dict[int, tuple[bytes, int]]
     good: bool = False
@@ -73,6 +74,7 @@ class GroupKeeper:
         self._disk = threading.Lock()  # one at a time writes
         self._wanted = threading.Event()
         self._stopping = threading.Event()
+        self._hurried = threading.Event()  # somebody waits: no pause before the next save
         self._dirty: dict[int, Seat] = {}
         self._stores: dict[str, GroupStore] = {}
         self._held_at: dict[int, float] = {}
@@ -106,10 +108,12 @@ class GroupKeeper:
             store = self._stores[outlet.stream] = GroupStore(outlet.log.folder, outlet.stream)
         return store
 
-    def want(self, seat: Seat) -> None:
-        """Something of a group has changed: have it saved soon."""
+    def want(self, seat: Seat, *, at_once: bool = False) -> None:
+        """Something of a group has changed: have it saved soon, or `at_once`: its members wait."""
         if not seat.kept:
             return
+        if at_once:
+            self._hurried.set()
         if id(seat) not in self._dirty:
             self._dirty[id(seat)] = seat
             if not self._wanted.is_set():
@@ -174,8 +178,12 @@ class GroupKeeper:
         self._wanted.clear()
         good = self._save()
         spent = time.monotonic() - began
-        pause = max(SAVE_S, min(SAVE_TIMES * spent, PAUSE_MAX_S))
-        return not self._stopping.wait(pause if good else RETRY_S)
+        if good:
+            self._hurried.wait(max(SAVE_S, min(SAVE_TIMES * spent, PAUSE_MAX_S)))
+        else:
+            self._stopping.wait(RETRY_S)
+        self._hurried.clear()
+        return not self._stopping.is_set()
 
     def _save(self) -> bool:
         """Save what has changed; returns whether all of it was."""
@@ -185,8 +193,9 @@ class GroupKeeper:
             for seat in dirty.values():
                 seat.save_number += 1
                 names, heard = frozenset(seat.names), seat.heard
-                record = record_of(seat.group, names)
-                saves.append(Saved(seat, seat.save_number, record, names, heard))
+                mark = seat.group.mark(sum(seat.entering.values()))
+                record = record_of(seat.group, names, mark)
+                saves.append(Saved(seat, seat.save_number, record, mark, names, heard))
                 seat.heard = {}
         problem: Exception | None = None
         try:
@@ -250,6 +259,7 @@ class GroupKeeper:
         """Save what is left, and end the thread; without the publishing side's lock."""
         self._stopping.set()
         self._wanted.set()
+        self._hurried.set()
         if self._thread.is_alive():
             self._thread.join()
         if self._dirty:

@@ -156,6 +156,8 @@ class GroupSide:
         group = WorkGroup(
             name, outlet.sender.buffer, start, policy, takes_all=takes_all, shelf=shelf
         )
+        if durable:
+            group.limit = start  # until the disk has a mark
         seat = Seat(outlet, group, claim, declared=declared)
         seat.empty_since = now
         outlet.groups.append(seat)
@@ -194,7 +196,7 @@ class GroupSide:
         `places` is where new groups start whose starts lie in the log, once that was looked up.
         """
         try:
-            reason = self._unfit(join) or self._no_room(link, join, now)
+            reason = self._unfit(join, peer) or self._no_room(link, join, now)
         except MeshError as error:
             reason = str(error)
         if reason:
@@ -239,9 +241,12 @@ class GroupSide:
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 
-    def _unfit(self, join: Join) -> str:
+    def _unfit(self, join: Join, peer: str) -> str:
         """Why a member cannot be taken; empty if it can."""
         check_group("group", join.group)
+        known = self._members.get(join.sub)
+        if known is not None and (known.peer, known.group) != (peer, join.group):
+            return "another member has its number"
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
         policy = policy_of(join)
@@ -357,7 +362,12 @@ class GroupSide:
         self._side._changed.notify_all()
 
     def _on_saved(self, saved: Saved) -> None:
+        group = saved.seat.group
+        # Where nothing can be saved, work goes on: what is done may then come again.
+        group.limit = max(group.limit, saved.mark)
         self._roll.on_saved(saved)
+        if group.members:
+            self._dispatch(saved.seat, time.monotonic())
 
     def look(self) -> int:
         """Cut whoever sends to a socket of a member; return how many were."""
@@ -396,21 +406,24 @@ class GroupSide:
         """What a member says of its work."""
         member = self._members.get(message.sub)
         if member is None or member.link != link:
-            said = message.settlements  # by a stranger: what it names is counted by ranges
-            self._side.counters["stale_acks"] += sum(len(s.acks) + len(s.nacks) for s in said)
+            self._side.counters["stale_acks"] += sum(map(self._stale_of, message.settlements))
             if not message.closed or message.number:
                 self._side._post(link, Unjoined(message.sub, "not a member here"))
             return
         if message.closed:
             for seat in member.seats.values():
                 seat.group.pause(member.sub)  # what it gives back is for others
+        places = {}
         for settlement in message.settlements:
             place = member.seats.get(settlement.stream)
             if place is None or place.group.shelf.line.offset(settlement.epoch) is None:
                 self._side.counters["strange_settlements"] += 1
                 continue
-            self._roll.hear(place, member, message.number)
+            places[settlement.stream] = place
             self._settle(place, member.sub, settlement, now)
+        for place in places.values():
+            self._roll.hear(place, member, message.number)
+            self._dispatch(place, now)
         if message.closed:
             for stream, count in message.received.items():
                 if stream in member.seats:
@@ -431,7 +444,13 @@ class GroupSide:
             group.give_back(sub, on_line(line, settlement.epoch, settlement.returned), now=now)
         if group.stale > stale:
             self._side.counters["stale_acks"] += group.stale - stale
-        self._dispatch(seat, now)
+
+    def _stale_of(self, settlement: Settlement) -> int:
+        """How many events somebody spoke of that has none: at most what the stream has."""
+        outlet = self._side._outlets.get(settlement.stream)
+        most = 1 if outlet is None else max(1, outlet.sender.next - outlet.sender.origin)
+        acked = sum(min(max(0, stop - first), most) for first, stop, _ in settlement.acks)
+        return min(acked, most) + len(settlement.nacks)
 
     def _drop(
         self,
@@ -454,9 +473,9 @@ class GroupSide:
             self._side.counters["members_lost"] += 1
             self._side._post(member.link, Unjoined(member.sub, reason))
         for seat in member.seats.values():
-            seat.group.leave(member.sub, reason, now=now)
+            seat.group.leave(member.sub, reason, now=now, in_order=reason == "left")
             if again and seat.kept:
-                seat.entering.discard(member.sub)
+                seat.entering.pop(member.sub, None)
                 continue
             self._roll.strike(seat, member.sub)
             if not seat.group.members and seat.empty_since is None:
@@ -508,9 +527,9 @@ class GroupSide:
             self._tell_losses(seat, losses)
         if group.shelf.wanted:
             self._disk.fetch(seat)
-        if group.changes != seat.noted_changes:
+        if group.changes != seat.noted_changes or group.needs_mark(outlet.sender.sealed):
             seat.noted_changes = group.changes
-            self.keeper.want(seat)
+            self.keeper.want(seat, at_once=group.stands(outlet.sender.sealed))
         self._report(seat, now)
 
     def _report(self, seat: Seat, now: float) -> None:
@@ -559,7 +578,10 @@ class GroupSide:
                 self._side._post(link, Unjoined(sub, "there was no room for it"))
         for member in list(self._members.values()):
             if member.lost_at is not None and now >= member.lost_at + LAST_WORDS_S:
-                self._drop(member, "connection lost", now)
+                # On a busy machine its last words may lie here, unread, for longer than that.
+                if member.last_look:
+                    self._drop(member, "connection lost", now)
+                member.last_look = True
             elif not member.work.connected and now - member.joined_at > CONNECT_S:
                 self._drop(member, "did not connect", now)
         lost = [m.lost_at for m in self._members.values() if m.lost_at is not None]

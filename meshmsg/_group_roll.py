@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
-#: A member has at most its prefetch in hand; more if others have got its work meanwhile.
-HELD_TIMES = 4
-
 
 class GroupRoll:
     """The rolls of all durable groups of a peer."""
@@ -80,21 +77,24 @@ class GroupRoll:
     def _recall(self, seat: Seat, member: RemoteMember, claims: list[Claimed], now: float) -> None:
         if not claims:
             return
-        group, sealed = seat.group, seat.outlet.sender.sealed
+        group = seat.group
         group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
         group.pause(member.sub)  # it gets more when it is connected
         line = group.shelf.line
         # Of other epochs all is settled.
         claims = [claim for claim in claims if line.offset(claim.epoch) is not None]
-        group.recall(
+        stale = group.recall(
             member.sub,
             [ack for c in claims for ack in on_line(line, c.epoch, c.acks)],
             [one for c in claims for one in on_line(line, c.epoch, c.held)],
             [nack for c in claims for nack in failures_on_line(line, c.epoch, c.nacks)],
-            most=HELD_TIMES * member.prefetch,
-            sealed=sealed,
+            awaited=member.sub in seat.awaited,
+            most=member.prefetch,
+            sealed=seat.outlet.sender.sealed,
             now=now,
         )
+        if stale:
+            self._side.counters["stale_acks"] += stale
 
     def _resume(self, seat: Seat) -> None:
         if seat.group.paused and not seat.awaited:
@@ -107,12 +107,12 @@ class GroupRoll:
             self._enter(seat, member, now)
             return
         seat.names.add(member.sub)
-        seat.entering.add(member.sub)
+        seat.entering[member.sub] = member.prefetch
         self._keeper.want(seat)
 
     def strike(self, seat: Seat, sub: int) -> None:
         """A member is gone, and what it had is for others."""
-        seat.entering.discard(sub)
+        seat.entering.pop(sub, None)
         seat.heard.pop(sub, None)
         if sub in seat.names and sub not in seat.awaited:
             self._cross_out(seat, {sub})
@@ -137,7 +137,7 @@ class GroupRoll:
                 self._keeper.want(seat)
         # Where nothing can be saved, work goes on: what is done may then come again.
         for sub in [sub for sub in seat.entering if sub in saved.names]:
-            seat.entering.discard(sub)
+            del seat.entering[sub]
             member = self._members.get(sub)
             if member is not None and member.work.connected and member.lost_at is None:
                 self._enter(seat, member, now)
@@ -161,6 +161,7 @@ class GroupRoll:
             count,
             seat.group.name,
         )
+        seat.group.doubt()
         self._cross_out(seat, seat.awaited)
         seat.awaited.clear()
         self._resume(seat)

@@ -43,7 +43,7 @@ SETTLEMENTS_MAX = 20_000
 CLAIMS_MAX = 4096
 CLAIM_RANGES_MAX = 262_144
 #: Events that a member may ask for ahead of its acknowledgements.
-PREFETCH_MAX = 1_000_000
+PREFETCH_MAX = 100_000
 ATTEMPTS_MAX = 1_000_000
 DURATION_MAX_S = 1e9
 #: Peers that one message tells of, and addresses of each.

@@ -27,3 +27,4 @@ class RemoteMember:
         self.seats: dict[str, Seat] = {}
         self.joined_at = now
         self.lost_at: float | None = None
+        self.last_look = False  #: its time is up; what has come by now is read first

@@ -40,12 +40,19 @@ class GroupLedger:
         self._trouble: dict[int, Trouble] = {}
         self._done = RangeSet()  # settled before a restart, and not passed by the cursor yet
         self._owed = RangeSet()  # given up, and too many to be kept: come again at the next start
-        self._restored: set[int] = set()  # tried before a restart, and not passed yet either
+        self._restored = RangeSet()  # tried before a restart, and not passed yet either
+        self._doubtful = RangeSet()  # of these, what a member may have had that is not back
         self._keys = KeyOrder(self.members)
 
     # --- across restarts ---
 
-    def restore(self, settled: Iterable[Range], attempts: Mapping[int, int]) -> None:
+    def restore(
+        self,
+        settled: Iterable[Range],
+        attempts: Mapping[int, int],
+        spared: Mapping[int, int] | None = None,
+        doubtful: Iterable[Range] = (),
+    ) -> None:
         """Before anybody has come: what was settled by an earlier start, and tried by it."""
         for first, stop in settled:
             self._settled.add(max(first, self.start), max(stop, self.start))
@@ -53,10 +60,13 @@ class GroupLedger:
         self.acked = self._settled.count  # they were, or else filtered or given up
         self._advance()
         self.cursor = max(self.cursor, self.floor)
-        for seq, attempt in attempts.items():
-            if seq >= self.cursor and seq not in self._done:
-                self._trouble[seq] = Trouble(attempt, reason="restart")
-                self._restored.add(seq)
+        for seq, attempt in sorted(attempts.items()):
+            if attempt > 1 and seq >= self.cursor and seq not in self._done:
+                uncounted = min(attempt, (spared or {}).get(seq, 0))
+                self._trouble[seq] = Trouble(attempt, uncounted, reason="restart")
+                self._restored.add(seq, seq + 1)
+        for first, stop in doubtful:
+            self._doubt(first, stop)
 
     def state(self) -> tuple[int, list[Range], dict[int, int]]:
         """For `restore`: the floor, what is settled beyond it, and attempts that are not 1.
@@ -78,6 +88,28 @@ class GroupLedger:
             settled.remove(first, stop)
         return floor, list(settled), attempts
 
+    @property
+    def spared(self) -> dict[int, int]:
+        """For `restore`: attempts that do not count."""
+        return {seq: trouble.spared for seq, trouble in self._trouble.items() if trouble.spared}
+
+    @property
+    def doubtful(self) -> list[Range]:
+        """For `restore`: what may have been given to members that are not back."""
+        return list(self._doubtful)
+
+    def _doubt(self, first: int, stop: int) -> None:
+        for a, b in self._done.missing(max(first, self.cursor), max(stop, self.cursor)):
+            self._doubtful.add(a, b)
+            self._restored.add(a, b)
+
+    def _pass(self, seq: int) -> None:
+        """The cursor passes an event: if somebody may have had it, it comes again."""
+        self._restored.discard_before(seq + 1)
+        if seq in self._doubtful:
+            self._doubtful.discard_before(seq + 1)
+            self._trouble.setdefault(seq, Trouble(reason="restart")).spare()
+
     def owe(self, letters: list[DeadLetter]) -> None:
         """These could not be published; they are kept, within a bound, to be tried again."""
         self.dead_letters = letters[:LETTERS_MAX] + self.dead_letters
@@ -90,7 +122,8 @@ class GroupLedger:
         return number
 
     def _forget(self, seq: int) -> None:
-        self._restored.discard(seq)
+        self._restored.remove(seq, seq + 1)
+        self._doubtful.remove(seq, seq + 1)
         self._trouble.pop(seq, None)
 
     # --- settling ---
@@ -99,8 +132,7 @@ class GroupLedger:
         self.changes += 1
         self._settled.add(first, stop)
         if self._keys:
-            for seq in range(first, stop):
-                self._keys.settle(seq)
+            self._keys.settle_all(first, stop)
 
     def _lose(self, first: int, stop: int) -> None:
         """Nobody can have these any more."""

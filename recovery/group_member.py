@@ -1,14 +1,13 @@
 """One member of a work group, as a publisher knows it: credit, what it holds, and for how long.
 
-What it holds for the first time are ranges; what it got again are single events, each with its
-attempt.  A lease is what was sent at once.  It ends when all of it is settled, or when the member
-lets too much time pass: see `overdue`.
+What it holds are ranges, by attempt.  A lease is what was sent at once.  It ends when all of it is
+settled, or when the member lets too much time pass: see `overdue`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.ranges import RangeSet
@@ -17,6 +16,12 @@ from meshmsg.recovery.ranges import RangeSet
 LEASES_SLACK = 64
 #: A member with less than this part of its credit free waits until it has more.
 PIECE_SHARE = 4
+#: Events that are tried apart wait so long until their member has done with all others, and it
+#: gets no others for so long after them: whoever gathers events before it works gets on.
+APART_S = 1.0
+
+Range = tuple[int, int]
+AckRange = tuple[int, int, int]
 
 
 class Lease:
@@ -53,22 +58,86 @@ class GroupMember:
         self.ack_timeout_s = ack_timeout_s
         self.joined_at = self.progress_at = self.served_at = now
         self.first_time = RangeSet()  #: held, attempt 1
-        self.again: dict[int, int] = {}  #: held, attempt by number
+        self.again: dict[int, RangeSet] = {}  #: held, by later attempts; none of them is empty
         self.settled = 0
         self.acked = 0
         self.delivered = 0
         self.waiting: deque[str] = deque()  #: keys whose next event waits for credit here
+        self.lot: set[int] = set()  #: events in hand that are tried apart from others
+        self.lot_max = 0  #: so many of them at once
+        self.lot_at = 0.0  #: when it got the first of them
+        self.is_kept_free = False  #: it gets nothing else, so that some can be tried
+        self.kept_free_since: float | None = None
         self._leases: deque[Lease] = deque()
 
     @property
     def in_flight(self) -> int:
         """Events that it holds."""
-        return self.first_time.count + len(self.again)
+        count = self.first_time.count
+        if self.again:
+            count += sum(ranges.count for ranges in self.again.values())
+        return count
 
     @property
     def free(self) -> int:
         """Events that it may get."""
-        return self.prefetch - self.first_time.count - len(self.again)
+        if self.is_kept_free:
+            return 0
+        return self.prefetch - self.in_flight
+
+    def hold(self, first: int, stop: int, attempt: int) -> None:
+        """It has these from now on."""
+        held = self.first_time
+        if attempt > 1:
+            held = self.again.setdefault(attempt, RangeSet())
+        held.add(first, stop)
+
+    def release(self, first: int, stop: int, attempt: int) -> list[Range]:
+        """Take away what it holds of a range under that attempt."""
+        held = self.first_time if attempt == 1 else self.again.get(attempt)
+        if not held or first >= stop:
+            return []
+        pieces = held.overlap(first, stop)
+        for piece in pieces:
+            held.remove(*piece)
+        if attempt > 1:
+            self.lot.difference_update(*(range(*piece) for piece in pieces))
+            if not held:
+                del self.again[attempt]
+        return pieces
+
+    def may_try(self, lot: int, *, now: float) -> bool:
+        """Return True when it can get an event that is one of a lot.
+
+        What it has beside is waited for, but not for ever: some work takes hours.
+        """
+        if self.lot:
+            return len(self.lot) < min(self.lot_max, lot) and self.in_flight < self.prefetch
+        if not self.in_flight:
+            return True
+        self.is_kept_free = True
+        if self.kept_free_since is None:
+            self.kept_free_since = now
+        return now - self.kept_free_since >= APART_S and self.in_flight < self.prefetch
+
+    def try_apart(self, seq: int, lot: int, *, now: float) -> None:
+        """It holds this event, one of a lot, from now on, and gets no others for a while."""
+        if not self.lot:
+            self.lot_max, self.lot_at = lot, now
+        self.lot_max = min(self.lot_max, lot)
+        self.lot.add(seq)
+        self.is_kept_free = True
+
+    def attempt_of(self, seq: int) -> int:
+        """The attempt under which it holds an event; 0 if it does not."""
+        if seq in self.first_time:
+            return 1
+        return next((n for n, ranges in self.again.items() if seq in ranges), 0)
+
+    def holdings(self) -> list[AckRange]:
+        """All that it holds."""
+        found = [(*piece, 1) for piece in self.first_time]
+        return found + [(*piece, n) for n, ranges in self.again.items() for piece in ranges]
 
     def is_better(self, best: GroupMember, avoid: int) -> bool:
         """Whether to give an event to it rather than to another one; to `avoid` only if need be."""
@@ -91,15 +160,14 @@ class GroupMember:
         self._leases.append(Lease(seqs, attempts, now, self.settled, self.delivered))
         self.delivered += len(seqs)
         if len(self._leases) > self.prefetch + LEASES_SLACK:
-            self._leases = deque(lease for lease in self._leases if self._held(lease))
+            self._leases = deque(lease for lease in self._leases if self._holds(lease))
 
     def regain(self, seqs: range, attempt: int, *, now: float) -> None:
         """These it has had since before it joined: nothing is sent."""
+        self.hold(seqs.start, seqs.stop, attempt)
         if attempt == 1:
-            self.first_time.add(seqs.start, seqs.stop)
             self._leases.append(Lease(seqs, (), now, self.settled, -1))
         else:
-            self.again.update(dict.fromkeys(seqs, attempt))
             self._leases.append(Lease(list(seqs), [attempt] * len(seqs), now, self.settled, -1))
 
     def note_settled(self, count: int, *, now: float) -> None:
@@ -145,29 +213,29 @@ class GroupMember:
 
     def _prune(self) -> None:
         leases = self._leases
-        while leases and not self._held(leases[0]):
+        while leases and not self._holds(leases[0]):
             leases.popleft()
+
+    def _holds(self, lease: Lease) -> bool:
+        """Tell whether anything of a lease is still held since then."""
+        return next(iter(self._pieces(lease)), None) is not None
 
     def _held(self, lease: Lease) -> list[int]:
         """Which of a lease's events it holds since then, and not since a later one."""
+        return [seq for first, stop, _ in self._pieces(lease) for seq in range(first, stop)]
+
+    def _pieces(self, lease: Lease) -> Iterator[AckRange]:
         seqs = lease.seqs
         if isinstance(seqs, range):
-            pieces = self.first_time.overlap(seqs.start, seqs.stop)
-            return [seq for first, stop in pieces for seq in range(first, stop)]
-        return [
-            seq
-            for seq, attempt in zip(seqs, lease.attempts, strict=True)
-            if (self.again.get(seq) == attempt if attempt > 1 else seq in self.first_time)
-        ]
+            for first, stop in self.first_time.overlap(seqs.start, seqs.stop):
+                yield first, stop, 1
+            return
+        for seq, attempt in zip(seqs, lease.attempts, strict=True):
+            held = self.first_time if attempt == 1 else self.again.get(attempt, ())
+            if seq in held:
+                yield seq, seq + 1, attempt
 
-    def unreceived(self, received: int) -> list[tuple[int, int, int]]:
-        """What was sent after so many events, and it holds since: ranges with their attempts."""
+    def unreceived(self, received: int) -> list[AckRange]:
+        """What was sent after so many events, and it holds since."""
         leases = [lease for lease in self._leases if lease.before >= received]
-        return [
-            (seq, seq + 1, self.again.get(seq, 1)) for lease in leases for seq in self._held(lease)
-        ]
-
-    def holdings(self) -> Iterable[tuple[int, int]]:
-        """All that it holds: number and attempt, in order."""
-        firsts = [(seq, 1) for first, stop in self.first_time for seq in range(first, stop)]
-        return sorted([*firsts, *self.again.items()])
+        return [piece for lease in leases for piece in self._pieces(lease)]

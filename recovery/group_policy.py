@@ -33,10 +33,22 @@ class Trouble:
     """The history of an event that did not go well the first time."""
 
     attempt: int = 1  #: the current one, or the next if it waits
+    spared: int = 0  #: attempts that do not count: nobody knows whether it was opened
+    lot: int = 0  #: of so many events at most, one ended its member: it is tried apart; 0: no
     members: list[str] = field(default_factory=list)
     error: str = ""
     reason: str = ""
     last: int = -1  #: the member that had it last
+
+    @property
+    def counted(self) -> int:
+        """Attempts that count."""
+        return self.attempt - self.spared
+
+    def spare(self) -> None:
+        """It comes again, and may have been opened or not."""
+        self.attempt += 1
+        self.spared += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,22 @@ know the rest: an event that one of them has done is settled, and one that it ha
 it, under the attempt that it had.  So that nobody gets an event that another one is about to name,
 the group is `paused` until all have spoken who may have something.
 
-A member whose connection broke while the publisher lives speaks likewise.  What others have by then
-is theirs; of two who name an event, the one with the later attempt has it.
+A member whose connection broke while the publisher lives speaks likewise, of what was taken from it
+then.  What others have by then is theirs; of two who name an event, the one with the later attempt
+has it.  What a member may speak of is `group_trust`: it may lie, and its ranges may be anything.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from meshmsg.recovery.group_ledger import GroupLedger
 from meshmsg.recovery.group_member import GroupMember
 from meshmsg.recovery.group_policy import Trouble
+from meshmsg.recovery.group_trust import Departed, Trust, by_attempt, common
 from meshmsg.recovery.parcels import Parcels
 from meshmsg.recovery.ranges import RangeSet
 from meshmsg.recovery.work_line import Shelf
@@ -26,9 +29,16 @@ Range = tuple[int, int]
 AckRange = tuple[int, int, int]
 #: Attempts that ended so have failed: a member that comes back does not get the event back.
 FAILED = ("nack", "timeout")
-#: Events that a member can have in hand, and attempts that it can tell apart: it may lie.
-HELD_MAX = 1_000_000
-ATTEMPTS_MAX = 100
+#: Events that a member can have in hand for another time than the first: each has its own entry.
+AGAIN_MAX = 10_000
+#: Events in hand whose keys are read in one turn.
+KEYS_A_TURN = 10_000
+#: A group without a mark on disk deals out whatever there is.
+NO_LIMIT = 1 << 63
+#: Events that may be dealt out between two saves, at least.
+AHEAD_MIN = 256
+#: So many times as many as between the last two: work that sets in is not held up for long.
+AHEAD_TIMES = 8
 
 
 class Failure(NamedTuple):
@@ -47,14 +57,54 @@ class GroupRecall(GroupLedger):
         super().__init__(name, start, shelf)
         self.paused = False  #: nothing is dealt out
         self.recalled = 0  #: events that members had, or had done, when they came back
+        self.stale = 0  #: events that members spoke of, and that were not theirs
+        self.dealt = start  #: an earlier start has dealt out nothing from here on
+        self.is_marked = False  #: and the disk knew how far that was
+        self.limit = NO_LIMIT  #: nothing from here on is dealt out before the disk has a later mark
+        self._ahead = AHEAD_MIN
+        self._marked_at = start
+        self._departed = Departed()
         self._returned = RangeSet()
         self._retries: dict[int, float] = {}
         self._due: deque[int] = deque()
+        self._suspects: deque[int] = deque()  # as `_due`: one of a lot has ended its member
         self._absent: list[int] = []  # on disk; to be sent again when they are here
         self._parcels = Parcels(shelf)
         self._keyed = False
-        self._unkeyed: set[int] = set()  # in hand, and of a key that is yet to be read
+        self._unkeyed = RangeSet()  # in hand, and of a key that is yet to be read
+        self._keys_left = False  # some of them can be read at once
         self._early: set[int] = set()  # in hand, and in line behind another one of their key
+
+    # --- what was dealt out, on disk ---
+
+    def mark(self, credit: int = 0) -> int:
+        """Up to where events may be dealt out once this is saved: members may claim those.
+
+        Far enough for what members can have at once, those included that are about to come and
+        have so much `credit`, and for more than they took since the last save: so nobody waits for
+        the disk in the long run.
+        """
+        taken = self.cursor - self._marked_at
+        self._marked_at = self.cursor
+        credit += sum(member.prefetch for member in self.members.values())
+        self._ahead = max(AHEAD_MIN, credit, AHEAD_TIMES * taken)
+        limit = 0 if self.limit == NO_LIMIT else self.limit
+        return max(limit, self.dealt, self.cursor + self._ahead)
+
+    def needs_mark(self, sealed: int) -> bool:
+        """Return True when dealing out comes near the mark that the disk has."""
+        return self.limit < sealed and self.limit - self.cursor <= self._ahead // 2
+
+    def stands(self, sealed: int) -> bool:
+        """Return True when it has come to the mark, and there is more."""
+        return self.cursor >= self.limit < sealed
+
+    def doubt(self) -> None:
+        """Not all are back who may have had work: what may have been theirs says that it may be."""
+        if self.is_marked:
+            self._doubt(self.floor, self.dealt)
+
+    # --- claims ---
 
     def recall(
         self,
@@ -63,55 +113,97 @@ class GroupRecall(GroupLedger):
         held: Iterable[AckRange],
         failed: Iterable[Failure] = (),
         *,
-        most: int = HELD_MAX,
+        awaited: bool,
+        most: int,
         sealed: int,
         now: float,
-    ) -> None:
+    ) -> int:
         """A member is back: what it has done, has in hand, and has refused, that nobody else has.
 
         Saying it again is harmless: what is settled stays so.  It can have `most` events in hand.
+        Believed is a member that was `awaited` after a restart, of what may have been dealt out
+        then; any other only of what it had when it was lost.  Returns how many events that it
+        names are neither.
         """
         member = self.members[number]
-        finished = list(done)
-        self._take_over(finished)
-        wanted = RangeSet(
-            piece for first, stop, _ in finished for piece in self._open(first, stop, sealed)
-        )
+        finished, failures = list(done), list(failed)
+        in_hand = [*held, *((f.seq, f.seq + 1, f.attempt) for f in failures)]
+        named, beyond = self._named([*finished, *in_hand], sealed)
+        before = self.recalled
+        departed = self._departed.take(number)
+        trust = Trust(self._settled.missing(self.floor, self.dealt)) if awaited else departed
+        self._finish(by_attempt(finished), trust, take_over=awaited)
+        self._take_back(member, by_attempt(in_hand), trust, most, now, take_over=awaited)
+        for failure in failures:
+            self._refuse(member, failure, now)
+        self._advance()
+        stale = named - (self.recalled - before) + beyond
+        self.stale += stale
+        return stale
+
+    def _refuse(self, member: GroupMember, failure: Failure, now: float) -> bool:
+        raise NotImplementedError
+
+    def _part_with(self, member: GroupMember) -> list[AckRange]:
+        """A member is gone: all that it held is nobody's, and it may speak of it later."""
+        held = member.holdings()
+        member.first_time, member.again = RangeSet(), {}
+        self._departed.add(member.number, held)
+        return held
+
+    def _named(self, ranges: list[AckRange], sealed: int) -> tuple[int, int]:
+        """How many events of the stream are named and not settled, and how often others are."""
+        events = RangeSet()
+        beyond = 0
+        for first, stop, _ in sorted(ranges):
+            low, high = max(first, self.floor), min(stop, sealed)
+            beyond += stop > max(first, sealed)
+            if low < high:
+                events.add(low, high)
+        unsettled = [piece for a, b in events for piece in self._settled.missing(a, b)]
+        return sum(b - a for a, b in unsettled), beyond
+
+    def _finish(
+        self, finished: list[tuple[int, RangeSet]], trust: Trust, *, take_over: bool
+    ) -> None:
+        """What a member has done is settled, unless somebody else has it."""
+        wanted = RangeSet()
+        for attempt, ranges in finished:
+            pieces = trust.take(ranges, attempt)
+            if take_over:
+                self._take_over(RangeSet(pieces), attempt)
+            for piece in pieces:
+                wanted.add(*piece)
         for a, b in self._free(wanted):
             for seq in self._troubled(a, b):
                 self._forget(seq)
             self._settle(a, b)
             self.acked += b - a
             self.recalled += b - a
-        failures = list(failed)
-        refused = [(failure.seq, failure.seq + 1, failure.attempt) for failure in failures]
-        self._take_back(member, [*held, *refused], most, sealed, now)
-        for failure in failures:
-            self._refuse(member, failure, now)
-        self._advance()
-
-    def _refuse(self, member: GroupMember, failure: Failure, now: float) -> None:
-        raise NotImplementedError
-
-    def _open(self, first: int, stop: int, sealed: int) -> list[Range]:
-        """What of a range is not settled; it comes from the network, and may be anything."""
-        first, stop = max(first, self.floor), min(stop, sealed)
-        return self._settled.missing(first, stop) if first < stop else []
 
     def _take_back(
-        self, member: GroupMember, held: list[AckRange], most: int, sealed: int, now: float
+        self,
+        member: GroupMember,
+        held: list[tuple[int, RangeSet]],
+        trust: Trust,
+        most: int,
+        now: float,
+        *,
+        take_over: bool,
     ) -> None:
-        """What a member has in hand stays with it."""
-        self._take_over(held)
+        """What a member has in hand stays with it: the newest first, if it is too much."""
         wanted = RangeSet()
         attempts: dict[int, int] = {}
-        for first, stop, attempt in held:
-            for a, b in self._open(first, stop, sealed):
-                end = min(b, a + most)
-                wanted.add(a, end)
-                most -= end - a
-                if attempt > 1:  # of an event that it had more than once, the last counts
-                    attempts |= {n: max(attempts.get(n, 1), attempt) for n in range(a, end)}
+        for attempt, ranges in held:  # of an event that it had more than once, the last counts
+            room = most if attempt == 1 else min(most, AGAIN_MAX - len(attempts))
+            pieces = newest(trust.take(ranges, attempt), room)
+            if take_over:
+                self._take_over(RangeSet(pieces), attempt)
+            for a, b in pieces:
+                wanted.add(a, b)
+                most -= b - a
+                if attempt > 1:
+                    attempts.update(dict.fromkeys(range(a, b), attempt))
         free = self._free(wanted, member, attempts)
         for seq, attempt in sorted(attempts.items()):
             if seq in free:
@@ -121,35 +213,24 @@ class GroupRecall(GroupLedger):
             self._give(member, a, b, 1, now)
 
     def _give(self, member: GroupMember, first: int, stop: int, attempt: int, now: float) -> None:
-        for seq in self._troubled(first, stop):
+        before = {seq: self._trouble[seq] for seq in self._troubled(first, stop)}
+        for seq in before:
             self._forget(seq)
-        if attempt > 1:
-            for seq in range(first, stop):
-                self._trouble[seq] = Trouble(attempt, reason="restart")
+        for seq in range(first, stop) if attempt > 1 else ():
+            spared = min(attempt - 1, before[seq].spared if seq in before else 0)
+            self._trouble[seq] = Trouble(attempt, spared, reason="restart")
         self.recalled += stop - first
         member.regain(range(first, stop), attempt, now=now)
         if self._keyed and stop > self.cursor:
-            self._unkeyed.update(seq for seq in range(first, stop) if seq not in self._keys)
+            self._unkeyed.add(first, stop)
 
-    def _take_over(self, ranges: Iterable[AckRange]) -> None:
+    def _take_over(self, events: RangeSet, attempt: int) -> None:
         """Who has named an event under an earlier attempt has it no more."""
-        later: dict[int, RangeSet] = {}
-        if self.paused:
-            for first, stop, attempt in ranges:
-                if first < stop and attempt > 1 and len(later) < ATTEMPTS_MAX:
-                    later.setdefault(attempt, RangeSet()).add(first, stop)
-        for attempt, events in later.items():
-            for member in self.members.values():
-                again = member.again
-                for seq in [seq for seq, n in again.items() if n < attempt and seq in events]:
-                    del again[seq]
-                    self._returned.add(seq, seq + 1)
-                if not member.first_time:
-                    continue
-                for first, stop in events:
-                    for a, b in member.first_time.overlap(first, stop):
-                        member.first_time.remove(a, b)
-                        self._returned.add(a, b)
+        for member in self.members.values() if attempt > 1 else ():
+            for n, held in [(1, member.first_time), *member.again.items()]:
+                for piece in common(events, held) if n < attempt else ():
+                    member.release(*piece, n)
+                    self._returned.add(*piece)
 
     def _free(
         self,
@@ -170,7 +251,7 @@ class GroupRecall(GroupLedger):
             for a, b in self._returned.overlap(first, stop):
                 waiting.add(a, b)
         withdrawn = self._keys.withdraw(wanted)
-        for seqs in (self._retries, self._due, self._absent, withdrawn):
+        for seqs in (self._retries, self._due, self._suspects, self._absent, withdrawn):
             for seq in seqs:
                 if seq in wanted:
                     waiting.add(seq, seq + 1)
@@ -193,6 +274,7 @@ class GroupRecall(GroupLedger):
         for seq in [seq for seq in self._retries if seq in gone]:
             del self._retries[seq]
         self._due = deque(seq for seq in self._due if seq not in gone)
+        self._suspects = deque(seq for seq in self._suspects if seq not in gone)
         self._absent = [seq for seq in self._absent if seq not in gone]
 
     def _over(
@@ -219,25 +301,33 @@ class GroupRecall(GroupLedger):
         super()._settle(first, stop)
 
     def _find_keys(self) -> bool:
-        """Put what members have in hand at the head of its key; `False` if a frame has to come."""
-        for seq in sorted(self._unkeyed):
-            if seq < self.floor or seq in self._settled:
-                self._unkeyed.discard(seq)
-                continue
-            found = self._parcels.frame(seq)
-            if found is None and self.shelf.stored(seq, seq + 1):
-                self.shelf.wanted.add(seq, seq + 1)
-                continue
-            self._unkeyed.discard(seq)
-            key = None if found is None else found[1].key_at(seq - found[0])
-            if key is not None:
-                self._hold_key(key, seq)
+        """Put what members have in hand at the head of its key; `False` if that takes longer."""
+        seqs = islice((n for a, b in self._unkeyed for n in range(a, b)), KEYS_A_TURN)
+        turn = list(seqs)
+        away = [seq for seq in turn if not self._find_key(seq)]
+        for seq in away:
+            self._unkeyed.add(seq, seq + 1)
+        self._keys_left = bool(self._unkeyed) and not away
         return not self._unkeyed
+
+    def _find_key(self, seq: int) -> bool:
+        """Read the key of an event in hand; `False` if its frame has to come from disk."""
+        self._unkeyed.remove(seq, seq + 1)
+        if seq < self.floor or seq in self._settled or seq in self._keys:
+            return True
+        found = self._parcels.frame(seq)
+        if found is None and self.shelf.stored(seq, seq + 1):
+            self.shelf.wanted.add(seq, seq + 1)
+            return False
+        key = None if found is None else found[1].key_at(seq - found[0])
+        if key is not None:
+            self._hold_key(key, seq)
+        return True
 
     def _hold_key(self, key: str, seq: int) -> None:
         if not self._keys.hold(key, seq):
             self._early.add(seq)
-        if seq in self._due or seq in self._returned:  # given back meanwhile
+        if seq in self._due or seq in self._suspects or seq in self._returned:  # back meanwhile
             self._leave_lines(RangeSet([(seq, seq + 1)]))
             self._again(seq)
 
@@ -249,7 +339,18 @@ class GroupRecall(GroupLedger):
     def _is_out(self, seq: int) -> bool:
         """Whether a head whose turn has come is with a member already."""
         self._early.discard(seq)
-        if any(seq in m.first_time or seq in m.again for m in self.members.values()):
+        if any(member.attempt_of(seq) for member in self.members.values()):
             return True
         self._retries.pop(seq, None)
         return False
+
+
+def newest(pieces: list[Range], most: int) -> list[Range]:
+    """The highest numbers of rising ranges, so many of them."""
+    found = []
+    for first, stop in reversed(pieces):
+        if most <= 0:
+            break
+        found.append((max(first, stop - most), stop))
+        most -= stop - first
+    return found[::-1]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from meshmsg.recovery.group_store import GroupRecord
+from meshmsg.recovery.group_store import GroupRecord, Piece
 from meshmsg.recovery.log_epochs import Epoch
 from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.recovery.work_line import Line, Past
 
 
-def record_of(group: WorkGroup, members: Iterable[int] = ()) -> GroupRecord:
-    """What is to be remembered of a group as it is now, and of whom."""
+def record_of(
+    group: WorkGroup, members: Iterable[int] = (), mark: int | None = None
+) -> GroupRecord:
+    """What is to be remembered of a group as it is now, and of whom; `mark` is its own."""
     line, policy = group.shelf.line, group.policy
     floor, settled, attempts = group.state()
     return GroupRecord(
@@ -27,6 +29,13 @@ def record_of(group: WorkGroup, members: Iterable[int] = ()) -> GroupRecord:
         policy.max_attempts,
         policy.patterns,
         tuple(sorted(members)),
+        None if mark is None else line.place(mark),
+        [(*line.place(seq), count) for seq, count in sorted(group.spared.items())],
+        [
+            (part.epoch, part.first, part.stop)
+            for first, stop in group.doubtful
+            for part in line.split(first, stop)
+        ],
     )
 
 
@@ -47,10 +56,21 @@ def line_of(record: GroupRecord, epochs: Iterable[Epoch], epoch: int, origin: in
 def resume(group: WorkGroup, record: GroupRecord) -> None:
     """Go on where an earlier start has left a group; it begins where its line does."""
     line = group.shelf.line
-    settled = [line.clip(*piece) for piece in record.settled]
-    attempts = {}
-    for epoch, seq, attempt in record.attempts:
-        first, stop = line.clip(epoch, seq, seq + 1)
-        if first < stop:
-            attempts[first] = attempt
-    group.restore([piece for piece in settled if piece[0] < piece[1]], attempts)
+    group.restore(
+        _on_line(line, record.settled),
+        _by_number(line, record.attempts),
+        _by_number(line, record.spared),
+        _on_line(line, record.doubtful),
+    )
+    group.is_marked = record.dealt is not None
+    group.dealt = line.end if record.dealt is None else line.locate(*record.dealt)
+
+
+def _on_line(line: Line, pieces: Iterable[Piece]) -> list[tuple[int, int]]:
+    found = [line.clip(*piece) for piece in pieces]
+    return [(first, stop) for first, stop in found if first < stop]
+
+
+def _by_number(line: Line, rows: Iterable[Piece]) -> dict[int, int]:
+    places = [(line.clip(epoch, seq, seq + 1), value) for epoch, seq, value in rows]
+    return {first: value for (first, stop), value in places if first < stop}

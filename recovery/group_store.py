@@ -57,6 +57,12 @@ class GroupRecord:
     patterns: tuple[str, ...] = ("**",)
     members: tuple[int, ...] = ()
     """Who may have work, or have done it: they are waited for after a restart."""
+    dealt: Place | None = None
+    """Nothing from here on was given to anybody; earlier releases did not say."""
+    spared: list[Piece] = field(default_factory=list)
+    """Epoch, number, attempts that do not count."""
+    doubtful: list[Piece] = field(default_factory=list)
+    """Epoch, first, stop: not settled, and may have been given to members that are not back."""
 
     @property
     def whole(self) -> bool:
@@ -76,6 +82,9 @@ class GroupRecord:
                 "max_attempts": self.max_attempts,
                 "patterns": self.patterns,
                 "members": self.members[:MEMBERS_MAX],
+                "dealt": self.dealt,
+                "spared": self.spared[:ATTEMPTS_MAX],
+                "doubtful": self.doubtful[:RANGES_MAX],
             }
         )
 
@@ -88,7 +97,9 @@ def decode_record(data: bytes) -> GroupRecord | None:
     name, order, limit = (fields.get(key) for key in ("name", "order", "max_attempts"))
     floor, patterns = fields.get("floor"), fields.get("patterns")
     settled, attempts = fields.get("settled"), fields.get("attempts")
-    members = fields.get("members", [])  # which earlier releases did not name
+    # What earlier releases did not say:
+    members, dealt = fields.get("members", []), fields.get("dealt")
+    spared, doubtful = fields.get("spared", []), fields.get("doubtful", [])
     good = (
         isinstance(name, str)
         and order in ("none", "key")
@@ -99,10 +110,11 @@ def decode_record(data: bytes) -> GroupRecord | None:
         and all(isinstance(pattern, str) for pattern in patterns)
         and isinstance(members, list)
         and _are_numbers(members, len(members))
+        and (dealt is None or _are_numbers(dealt, 2))
     )
-    for rows in (settled, attempts):
+    for rows in (settled, attempts, spared, doubtful):
         good = good and isinstance(rows, list) and all(_are_numbers(row, 3) for row in rows)
-    if not good or any(first >= stop for _, first, stop in settled):  # type: ignore[union-attr]
+    if not good or any(first >= stop for _, first, stop in [*settled, *doubtful]):  # type: ignore[misc]
         return None
     return GroupRecord(
         name,  # type: ignore[arg-type]
@@ -113,6 +125,9 @@ def decode_record(data: bytes) -> GroupRecord | None:
         limit,  # type: ignore[arg-type]
         tuple(patterns),  # type: ignore[arg-type]
         tuple(members),
+        None if dealt is None else tuple(dealt),
+        [tuple(row) for row in spared],
+        [tuple(row) for row in doubtful],
     )
 
 

@@ -112,11 +112,23 @@ class KeyOrder:
             lane.clear()
             lane.extend(stay)
 
+    def next_at(self, member: GroupMember) -> int:
+        """The next head that waits for a member's credit."""
+        return self._lines[member.waiting[0]].head
+
     def take(self, member: GroupMember) -> int:
         """The next head that waits for a member's credit: it is out now."""
         line = self._lines[member.waiting.popleft()]
         line.waits = False
         return line.head
+
+    def settle_all(self, first: int, stop: int) -> None:
+        """A range is done with: it may be far longer than what has keys here."""
+        seqs: Iterable[int] = range(first, stop)
+        if stop - first > len(self._key_of):
+            seqs = sorted(seq for seq in self._key_of if first <= seq < stop)
+        for seq in seqs:
+            self.settle(seq)
 
     def settle(self, seq: int) -> None:
         """An event is done with: the next one of its key may go."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from meshmsg._frame import Frame
 from meshmsg._subframe import WHOLE_SHARE, Work, cut, parts_of
@@ -41,7 +41,7 @@ class Parcels:
         part = cut(self.parsed(start, data), first - start, stop - start)
         return Work(part, 0, stop - first, None, 1)
 
-    def chosen(self, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
+    def chosen(self, seqs: list[int], again: Mapping[int, int]) -> Iterable[Work]:
         """Any rising events that are there, with the attempts in `again`, others with 1."""
         at = 0
         while at < len(seqs):
@@ -55,7 +55,7 @@ class Parcels:
             at = to
 
 
-def _of_frame(frame: Frame, base: int, seqs: list[int], again: dict[int, int]) -> Iterable[Work]:
+def _of_frame(frame: Frame, base: int, seqs: list[int], again: Mapping[int, int]) -> Iterable[Work]:
     if len(seqs) >= frame.count * WHOLE_SHARE:
         yield _work(frame.data, base, seqs, again)
         return
@@ -65,7 +65,7 @@ def _of_frame(frame: Frame, base: int, seqs: list[int], again: dict[int, int]) -
         yield _work(data, some[0], some, again)
 
 
-def _work(data: bytes, base: int, seqs: list[int], again: dict[int, int]) -> Work:
+def _work(data: bytes, base: int, seqs: list[int], again: Mapping[int, int]) -> Work:
     places = [seq - base for seq in seqs]
     lo, hi = places[0], places[-1] + 1
     chosen = None if hi - lo == len(places) else places

@@ -17,13 +17,13 @@ No I/O: `dispatch` says what to send to whom, the shelf what to fetch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
 
 from meshmsg._frame import KEYS, Frame
 from meshmsg._subframe import Work, flags_of
-from meshmsg.recovery.group_member import GroupMember
-from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy, Trouble
-from meshmsg.recovery.group_recall import Failure, GroupRecall
+from meshmsg.recovery.group_member import APART_S, GroupMember
+from meshmsg.recovery.group_policy import GroupPolicy
+from meshmsg.recovery.group_recall import Failure
+from meshmsg.recovery.group_trouble import GroupTrouble
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
 from meshmsg.recovery.topic_judge import TopicJudge
@@ -38,14 +38,12 @@ GAPS_MAX = 50_000
 ABSENT_MAX = 1000
 #: Pieces between what is done already that are brought from disk at once.
 PIECES_AHEAD = 1000
-ERROR_CHARS_MAX = 2000
-MEMBERS_NAMED_MAX = 100
 
 Range = tuple[int, int]
 AckRange = tuple[int, int, int]
 
 
-class WorkGroup(GroupRecall):
+class WorkGroup(GroupTrouble):
     """Assignment, credit, order and redelivery of one group on one stream."""
 
     def __init__(
@@ -59,10 +57,7 @@ class WorkGroup(GroupRecall):
         shelf: Shelf | None = None,
     ) -> None:
         super().__init__(name, start, Shelf(buffer) if shelf is None else shelf)
-        self.redelivered = self.stale = self.timed_out = self.nacked = self.returned_count = 0
-        self.policy = GroupPolicy()
-        self._heap: list[tuple[float, int]] = []
-        self._graves: dict[int, Trouble] = {}  # on disk; given up when they are here
+        self.redelivered = self.timed_out = self.nacked = self.returned_count = 0
         self._shipments: list[tuple[int, Work]] = []
         self._looked_ahead: tuple[int, int] | None = None
         self._singles: dict[int, list[int]] = {}
@@ -94,46 +89,48 @@ class WorkGroup(GroupRecall):
         if member is not None:
             member.prefetch = 0
 
-    def leave(self, number: int, reason: str, *, now: float) -> int:
-        """A member is gone; what it holds comes again.  Returns how many events those are."""
+    def leave(self, number: int, reason: str, *, now: float, in_order: bool = False) -> int:
+        """A member is gone; what it holds comes again.  Returns how many events those are.
+
+        Who leaves in order has given back what it had not opened.
+        """
         member = self.members.pop(number, None)
         if member is None:
             return 0
-        held = list(member.holdings())
-        member.first_time.clear()
-        member.again.clear()
+        held = self._part_with(member)
         self._keys.on_members_changed(member.waiting)
-        for seq, _ in held:
-            self._fail(seq, member, reason, "", 0.0, now=now)
-        return len(held)
+        seqs = sorted(seq for first, stop, _ in held for seq in range(first, stop))
+        if in_order:
+            for seq in seqs:
+                self._fail(seq, member, reason, "", 0.0, now=now)
+        else:
+            self._take_away(seqs, member, reason, now, tried=member.lot)
+        return len(seqs)
 
     def detach(self, number: int, *, now: float) -> None:
         """A member begins anew; what it held waits, untouched, for what it says of it."""
-        member = self.members.get(number)
+        member = self.members.pop(number, None)
         if member is not None:
-            held = [(seq, seq + 1, attempt) for seq, attempt in member.again.items()]
-            held += [(first, stop, 1) for first, stop in member.first_time]
-            self.give_back(number, held, now=now)
-            del self.members[number]
             self._keys.on_members_changed(member.waiting)
+            for first, stop, attempt in self._part_with(member):
+                self._return(first, stop, attempt)
 
     # --- what members say ---
 
     def ack(self, number: int, ranges: Iterable[AckRange], *, now: float) -> int:
         """Events that a member has done with; returns how many of them were stale."""
         member = self.members.get(number)
-        stale = 0
+        stale, most = 0, max(1, self.cursor - self.start)
         for first, stop, attempt in ranges:
             taken = 0
             if member is not None:
-                for a, b in self._release(member, first, stop, attempt):
+                for a, b in member.release(first, stop, attempt):
                     self._settle(a, b)
                     taken += b - a
-                    if attempt > 1:
-                        del self._trouble[a]
-            # Whatever a member names beyond the cursor was never dealt, and counts as one.
-            dealt = max(0, min(stop, self.cursor) - first)
-            stale += dealt - taken + (stop > max(first, self.cursor))
+                    for seq in range(a, b) if attempt > 1 else ():
+                        del self._trouble[seq]
+            # A range from the network may be as long as it likes: it counts by what there is.
+            stale += min(max(0, stop - first), most) - taken
             self.acked += taken
             if member is not None and taken:
                 member.acked += taken
@@ -147,20 +144,20 @@ class WorkGroup(GroupRecall):
     ) -> bool:
         """An event did not go well: it comes again after the delay; `False` if that is stale."""
         member = self.members.get(number)
-        if member is None or not self._release(member, seq, seq + 1, attempt):
+        failure = Failure(seq, attempt, delay_s, error)
+        if member is None or not self._refuse(member, failure, now):
             self.stale += 1
+            return False
+        return True
+
+    def _refuse(self, member: GroupMember, failure: Failure, now: float) -> bool:
+        seq, attempt, delay_s, error = failure
+        if not member.release(seq, seq + 1, attempt):
             return False
         self.nacked += 1
         member.note_settled(1, now=now)
         self._fail(seq, member, "nack", error, delay_s, now=now)
         return True
-
-    def _refuse(self, member: GroupMember, failure: Failure, now: float) -> None:
-        seq, attempt, delay_s, error = failure
-        if self._release(member, seq, seq + 1, attempt):
-            self.nacked += 1
-            member.note_settled(1, now=now)
-            self._fail(seq, member, "nack", error, delay_s, now=now)
 
     def give_back(self, number: int, ranges: Iterable[AckRange], *, now: float) -> None:
         """A member returns what it has not looked at: it comes again, under the same attempt."""
@@ -168,15 +165,20 @@ class WorkGroup(GroupRecall):
         if member is None:
             return
         for first, stop, attempt in ranges:
-            for a, b in self._release(member, first, stop, attempt):
-                self.returned_count += b - a
-                for seq in range(a, b):
-                    if seq in self._keys:
-                        self._again(seq)
-                    elif attempt > 1:
-                        self._due.append(seq)
-                    else:
-                        self._returned.add(seq, seq + 1)
+            for a, b in member.release(first, stop, attempt):
+                self._return(a, b, attempt)
+
+    def _return(self, first: int, stop: int, attempt: int) -> None:
+        """Nobody has opened these: they go to whomever, under the attempt that they had."""
+        self.returned_count += stop - first
+        if attempt == 1 and not self._keys:
+            self._returned.add(first, stop)
+            return
+        for seq in range(first, stop):
+            if attempt > 1 or seq in self._keys:
+                self._line_up(seq)
+            else:
+                self._returned.add(seq, seq + 1)
 
     def give_back_after(self, number: int, received: int, *, now: float) -> None:
         """A member leaves and has received so many events: nobody has opened the others."""
@@ -184,111 +186,56 @@ class WorkGroup(GroupRecall):
         if member is not None:
             self.give_back(number, member.unreceived(received), now=now)
 
-    def _release(self, member: GroupMember, first: int, stop: int, attempt: int) -> list[Range]:
-        """Take what a member holds of a range under that attempt away from it."""
-        if first >= stop:
-            return []
-        if attempt == 1:
-            pieces = member.first_time.overlap(first, stop)
-            for a, b in pieces:
-                member.first_time.remove(a, b)
-            return pieces
-        again = member.again
-        # Whichever is shorter: a range from the network may be as long as it likes.
-        inside: Iterable[int] = range(first, stop)
-        if stop - first > len(again):
-            inside = sorted(seq for seq in again if first <= seq < stop)
-        found = [seq for seq in inside if again.get(seq) == attempt]
-        for seq in found:
-            del again[seq]
-        return [(seq, seq + 1) for seq in found]
-
     # --- time ---
 
     def on_deadline(self, *, now: float) -> None:
         """Take back what members hold for too long."""
         for member in list(self.members.values()):
-            for seq in member.overdue(now=now):
-                if not self._release(member, seq, seq + 1, member.again.get(seq, 1)):
-                    continue  # of two leases, given back unopened in between
-                self.timed_out += 1
-                self._fail(seq, member, "timeout", "", 0.0, now=now)
+            tried = set(member.lot)
+            seqs = [
+                seq  # or, of two leases, given back unopened in between
+                for seq in member.overdue(now=now)
+                if member.release(seq, seq + 1, member.attempt_of(seq))
+            ]
+            self.timed_out += len(seqs)
+            self._take_away(seqs, member, "timeout", now, tried=tried)
 
     def deadline(self) -> float:
         """When `on_deadline` or `dispatch` has something to do."""
+        if self._keys_left:
+            return 0.0
         stands = self.paused or self._unkeyed  # `dispatch` does nothing before that is over
         due = self._heap[0][0] if self._heap and not stands else NEVER
         return min([due, *(member.deadline() for member in self.members.values())])
-
-    def _fail(
-        self, seq: int, member: GroupMember, reason: str, error: str, delay_s: float, *, now: float
-    ) -> None:
-        trouble = self._trouble.get(seq)
-        if trouble is None:
-            trouble = self._trouble[seq] = Trouble()
-        if len(trouble.members) < MEMBERS_NAMED_MAX:
-            trouble.members.append(member.label)
-        trouble.reason, trouble.last = reason, member.number
-        trouble.error = error[:ERROR_CHARS_MAX] or trouble.error
-        if trouble.attempt >= self.policy.max_attempts:
-            self._bury(seq, trouble)
-            return
-        trouble.attempt += 1
-        self.changes += 1
-        self._retries[seq] = now + delay_s
-        heappush(self._heap, (now + delay_s, seq))
-
-    def _bury(self, seq: int, trouble: Trouble) -> None:
-        found = self._parcels.frame(seq)
-        if found is None and self.shelf.stored(seq, seq + 1):
-            self.shelf.wanted.add(seq, seq + 1)
-            self._graves[seq] = trouble
-            return
-        self._trouble.pop(seq, None)
-        if found is None:
-            self._lose(seq, seq + 1)
-        else:
-            base, frame = found
-            self.dead += 1
-            self.dead_letters.append(DeadLetter(frame, seq - base, trouble))
-            self._settle(seq, seq + 1)
-        self._advance()
 
     # --- assignment ---
 
     def dispatch(self, sealed: int, *, now: float) -> list[tuple[int, Work]]:
         """What to send to whom now; events before `sealed` are at hand, on disk, or gone."""
+        sealed = min(sealed, self.limit)
         if (self._unkeyed and not self._find_keys()) or self.paused:
             return []
         self._ripen(now)
         if self._absent or self._graves:
             self._take_up()
         if self.members:
-            self._send_due()
+            if self._wary:
+                self._send_suspects(now)
+            self._send_due(now)
             for member in self.members.values():
-                self._send_waiting_keys(member)
+                self._send_waiting_keys(member, now)
             if self._returned:
                 self._send_returned(now)
             if self.cursor < sealed:
                 self._send_fresh(sealed, now)
             self._ship_singles(now)
+            if self._wary:
+                self._calm_down()
         elif self.cursor < sealed and not self._done:
             self._skip_gone(sealed, fetch=False)
         self._advance()
         shipments, self._shipments = self._shipments, []
         return shipments
-
-    def _ripen(self, now: float) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            due, seq = heappop(heap)
-            if self._retries.get(seq) != due:
-                continue
-            del self._retries[seq]
-            if seq in self._keys:
-                self._again(seq)
-            else:
-                self._due.append(seq)
 
     def _take_up(self) -> None:
         """Go on with what was fetched from disk meanwhile; what was not is wanted still."""
@@ -296,11 +243,9 @@ class WorkGroup(GroupRecall):
         for seq in reversed(absent):
             if self._is_away(seq):
                 self._absent.append(seq)
-            elif seq in self._keys:
-                # Behind others, which have to be fetched too, it would be gone before its turn.
-                self._again(seq, ahead=True)
             else:
-                self._due.appendleft(seq)
+                # Behind others, which have to be fetched too, it would be gone before its turn.
+                self._line_up(seq, ahead=True)
         graves, self._graves = self._graves, {}
         for seq, trouble in graves.items():
             self._bury(seq, trouble)
@@ -312,27 +257,61 @@ class WorkGroup(GroupRecall):
             return True
         return False
 
-    def _send_due(self) -> None:
+    def _send_due(self, now: float) -> None:
         while self._due and len(self._absent) < ABSENT_MAX:
             seq = self._due[0]
             member = self._freest(self._trouble[seq].last)
             if member is None:
                 return
             self._due.popleft()
-            self._assign(member, seq)
+            self._assign(member, seq, now)
 
-    def _send_waiting_keys(self, member: GroupMember) -> int:
+    def _send_suspects(self, now: float) -> None:
+        """Events of which one may end its member go out a lot at a time, with no others."""
+        for member in self.members.values():
+            member.is_kept_free = bool(member.lot) and now - member.lot_at < APART_S
+        while self._suspects and len(self._absent) < ABSENT_MAX:
+            seq = self._suspects[0]
+            trouble = self._trouble[seq]
+            tester = self._emptiest(trouble.last)
+            if tester is None or not tester.may_try(trouble.lot, now=now):
+                return
+            self._suspects.popleft()
+            self._assign(tester, seq, now)
+
+    def _calm_down(self) -> None:
+        """Let members have everything again that nothing waits for."""
+        self._wary = bool(self._trouble)
+        for member in self.members.values():
+            member.is_kept_free = member.is_kept_free and self._wary
+            if not member.is_kept_free:
+                member.kept_free_since = None
+
+    def _emptiest(self, avoid: int) -> GroupMember | None:
+        """The member to try events at: who has such already and takes more, or who has least."""
+        ready = [m for m in self.members.values() if m.prefetch and len(m.lot) < (m.lot_max or 1)]
+        return min(ready, key=lambda m: (m.number == avoid, not m.lot, m.in_flight), default=None)
+
+    def _is_suspect(self, member: GroupMember) -> int:
+        """The lot of the head that waits at a member; 0 if it need not be tried apart."""
+        trouble = self._trouble.get(self._keys.next_at(member))
+        return 0 if trouble is None else trouble.lot
+
+    def _send_waiting_keys(self, member: GroupMember, now: float) -> int:
         """Heads of keys that wait for a member, as far as it has credit; returns how many."""
         sent = 0
-        while member.waiting and member.free > 0 and len(self._absent) < ABSENT_MAX:
+        while member.waiting and len(self._absent) < ABSENT_MAX:
+            lot = self._is_suspect(member) if self._wary else 0
+            if not (member.may_try(lot, now=now) if lot and member.prefetch else member.free > 0):
+                break
             seq = self._keys.take(member)
             if self._early and seq in self._early and self._is_out(seq):
                 continue
-            self._assign(member, seq)
+            self._assign(member, seq, now)
             sent += 1
         return sent
 
-    def _assign(self, member: GroupMember, seq: int) -> None:
+    def _assign(self, member: GroupMember, seq: int, now: float) -> None:
         """One event, under the attempt that is its turn."""
         if self._is_away(seq):
             self._absent.append(seq)
@@ -342,11 +321,11 @@ class WorkGroup(GroupRecall):
             self._trouble.pop(seq, None)
             self._lose(seq, seq + 1)
             return
-        if trouble is None:
-            member.first_time.add(seq, seq + 1)
-        else:
-            member.again[seq] = trouble.attempt
+        member.hold(seq, seq + 1, 1 if trouble is None else trouble.attempt)
+        if trouble is not None:
             self.redelivered += 1
+            if trouble.lot:
+                member.try_apart(seq, trouble.lot, now=now)
         self._singles.setdefault(member.number, []).append(seq)
 
     def _freest(self, avoid: int = -1) -> GroupMember | None:
@@ -400,7 +379,7 @@ class WorkGroup(GroupRecall):
             stop = min(end, sealed)
             if not self._pass_hole(first):
                 return
-            again = bool(self._restored) and self._has_restored(self.cursor, stop)
+            again = bool(self._restored.overlap(self.cursor, stop))
             if self._takes_all and not again and not flags_of(data) & KEYS:
                 at = self.cursor
                 self.cursor = self._send_range(at, stop, now, pending=sealed - at)
@@ -417,7 +396,7 @@ class WorkGroup(GroupRecall):
             elif verdict == "all" and not again and (not self._keyed or frame.key_column is None):
                 self.cursor = self._send_range(at, stop, now, pending=sealed - at)
             else:
-                self.cursor = self._scan(frame, first, at, stop)
+                self.cursor = self._scan(frame, first, at, stop, now)
             if self.cursor < stop:
                 return
         self._skip_gone(sealed)
@@ -445,9 +424,6 @@ class WorkGroup(GroupRecall):
         elif fetch:
             self.shelf.wanted.add(first, stored[0][1])
         return at
-
-    def _has_restored(self, first: int, stop: int) -> bool:
-        return any(first <= seq < stop for seq in self._restored)
 
     def _send_range(self, first: int, stop: int, now: float, pending: int = 0) -> int:
         """Deal events in a row, a share to each member that has credit; returns where it ended."""
@@ -477,7 +453,7 @@ class WorkGroup(GroupRecall):
             pending -= size
         return first
 
-    def _scan(self, frame: Frame, base: int, first: int, stop: int) -> int:
+    def _scan(self, frame: Frame, base: int, first: int, stop: int, now: float) -> int:
         """Deal a frame's events one by one; returns where it ended."""
         matches = self._topics.matches
         free = sum(max(0, member.free) for member in self.members.values())
@@ -487,19 +463,19 @@ class WorkGroup(GroupRecall):
                 self._forget(seq)
                 self._settle(seq, seq + 1)
                 continue
-            if free <= 0 or self._keys.parked >= PARKED_MAX:
-                return seq
-            self._restored.discard(seq)
             name = frame.key_at(seq - base) if self._keyed else None
-            if name is None:
-                member = self._freest()
-                assert member is not None, "there is credit"
-                self._assign(member, seq)
+            member = self._freest() if name is None else None
+            if free <= 0 or self._keys.parked >= PARKED_MAX or (name is None and member is None):
+                return seq
+            if self._restored:
+                self._pass(seq)
+            if member is not None:
+                self._assign(member, seq, now)
                 free -= 1
-            else:
+            elif name is not None:
                 owner = self._keys.add(name, seq)
                 if owner is not None:
-                    free -= self._send_waiting_keys(owner)
+                    free -= self._send_waiting_keys(owner, now)
         return stop
 
     # --- shipping ---
@@ -509,9 +485,10 @@ class WorkGroup(GroupRecall):
         for number, seqs in singles.items():
             member = self.members[number]
             seqs.sort()
-            for work in self._parcels.chosen(seqs, member.again):
+            again = {seq: self._trouble[seq].attempt for seq in seqs if seq in self._trouble}
+            for work in self._parcels.chosen(seqs, again):
                 self._shipments.append((number, work))
-            member.lend(seqs, [member.again.get(seq, 1) for seq in seqs], now=now)
+            member.lend(seqs, [again.get(seq, 1) for seq in seqs], now=now)
 
     # --- books ---
 
@@ -523,7 +500,8 @@ class WorkGroup(GroupRecall):
     @property
     def waiting(self) -> int:
         """Events that were looked at, and that no member holds."""
-        retries = len(self._retries) + len(self._due) + len(self._absent) + len(self._graves)
+        retries = len(self._retries) + len(self._due) + len(self._suspects)
+        retries += len(self._absent) + len(self._graves)
         in_line = self._keys.parked + self._keys.waiting - len(self._early)
         return self._returned.count + retries + in_line
 

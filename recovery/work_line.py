@@ -74,6 +74,23 @@ class Line:
                 return (low + part.offset, max(low, high) + part.offset)
         return self.start, self.start
 
+    @property
+    def end(self) -> int:
+        """Where the current epoch begins, and all earlier ones have ended."""
+        return self.past[-1].stop + self.past[-1].offset if self.past else self.start
+
+    def locate(self, epoch: int, seq: int) -> int:
+        """Where an event is or would be: all that came before it has lower numbers."""
+        if epoch == self.epoch:
+            return seq
+        at = self.start
+        for part in self.past:
+            if part.epoch < epoch:
+                at = part.stop + part.offset
+            elif part.epoch == epoch:
+                at = min(max(seq, part.first), part.stop) + part.offset
+        return at
+
     def place(self, number: int) -> tuple[int, int]:
         """The epoch and number of the event at a place."""
         for part in self.past:

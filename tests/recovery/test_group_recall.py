@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery import work_group
+from meshmsg.recovery import group_recall, work_group
 from meshmsg.recovery.group_recall import Failure
+from meshmsg.recovery.ranges import RangeSet
 from tests.recovery.test_work_group import A, B, Bench
 
 
@@ -25,15 +26,26 @@ class Restarted(Bench):
         held: list[tuple[int, int, int]] | None = None,
         failed: list[tuple[int, int]] | None = None,
         most: int = 100,
-    ) -> None:
+    ) -> int:
+        """The member joins again; while the group is paused it was awaited."""
+        awaited = self.group.paused
+        self.group.dealt = self.next if awaited else 0
         self.group.detach(member, now=self.now)
         self.join(member)
         self.group.pause(member)
         failures = [Failure(seq, attempt, 0.0, "boom") for seq, attempt in failed or []]
-        self.group.recall(
-            member, done or [], held or [], failures, most=most, sealed=self.next, now=self.now
+        stale = self.group.recall(
+            member,
+            done or [],
+            held or [],
+            failures,
+            awaited=awaited,
+            most=most,
+            sealed=self.next,
+            now=self.now,
         )
         self.join(member)
+        return stale
 
     def go_on(self) -> dict[int, list[tuple[int, int]]]:
         self.group.paused = False
@@ -74,7 +86,7 @@ def test_member_that_claims_too_much_holds_no_more_than_it_can() -> None:
     bench.join(B)
     assert bench.group.members[A].in_flight == 3
     dealt = bench.go_on()
-    assert sorted(dealt[A] + dealt[B]) == [(seq, 1) for seq in range(3, 10)]
+    assert sorted(dealt[A] + dealt[B]) == [(seq, 1) for seq in range(7)], "the newest are its own"
 
 
 @pytest.mark.parametrize("first", [A, B])
@@ -256,3 +268,147 @@ def test_group_that_is_paused_wants_nobody_to_come_round() -> None:
     bench.group.paused = False
     assert bench.group.deadline() <= bench.now
     assert bench.deal() == {A: [(0, 2), (1, 1)]}
+
+
+# Who may say what --------------------------------------------------------------------------------
+
+FAR = 1 << 62
+
+
+def entries(bench: Bench) -> int:
+    """What a group has in memory: whatever somebody says, this is what it can make grow."""
+    group = bench.group
+    sets = [group._settled, group._done, group._returned, group._restored, group._unkeyed]
+    for member in group.members.values():
+        sets += [member.first_time, *member.again.values()]
+    lines = [group._trouble, group._retries, group._due, group._suspects, group._absent]
+    return sum(map(len, sets)) + sum(map(len, lines))
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+@pytest.mark.parametrize("claims", ["done", "held", "failed"])
+def test_stranger_claims_everything_and_gets_nothing(order: str, claims: str) -> None:
+    bench = Restarted(order=order)
+    bench.join(B, prefetch=5)
+    bench.publish(10)
+    bench.group.paused = False
+    bench.deal()
+    before = entries(bench)
+    failed = [(seq, 1) for seq in range(10)]
+    said: Any = {"done": [(0, FAR, 1)], "held": [(0, FAR, 2)], "failed": failed}[claims]
+    stale = bench.back(A, **{claims: said})
+    assert stale == 10 + (claims != "failed"), "and numbers that are not there yet"
+    assert entries(bench) == before
+    assert (bench.group.acked, bench.group.members[A].in_flight) == (0, 0)
+    bench.group.leave(A, "left", now=0.0, in_order=True)
+    while bench.group.floor < 10:
+        bench.ack(B, *range(10))
+        bench.deal()
+    assert bench.group.acked == 10
+
+
+def test_member_speaks_only_of_what_was_taken_from_it_and_once() -> None:
+    bench = Restarted()
+    bench.group.paused = False
+    bench.join(A, B, prefetch=3)
+    bench.publish(20)
+    dealt = bench.deal()
+    mine = [seq for seq, _ in dealt[A]]
+    assert bench.back(A, done=[(0, FAR, 1)]) == 20 - len(mine) + 1
+    assert bench.group.acked == len(mine)
+    bench.group.detach(B, now=0.0)
+    bench.join(A, prefetch=0)
+    assert bench.back(A, done=[(0, FAR, 1)]) == 20 - len(mine) + 1, "nor of what others had"
+    assert bench.group.acked == len(mine)
+
+
+def test_member_speaks_under_the_attempt_that_it_had() -> None:
+    bench = Restarted()
+    bench.group.paused = False
+    bench.join(A, prefetch=3)
+    bench.publish(3)
+    bench.deal()
+    assert bench.back(A, held=[(0, 3, 99)], done=[(0, 3, 2)]) == 3
+    assert bench.deal() == {A: [(0, 1), (1, 1), (2, 1)]}
+
+
+def test_member_that_is_awaited_speaks_of_nothing_that_was_not_dealt_out() -> None:
+    bench = Restarted()
+    bench.publish(10)
+    bench.join(A)
+    bench.group.dealt = 6
+    said = [(0, FAR, 1)]
+    stale = bench.group.recall(A, said, said, awaited=True, most=10, sealed=10, now=0.0)
+    assert (bench.group.acked, bench.group.floor, stale) == (6, 6, 4 + 2)
+    assert bench.go_on() == {A: [(seq, 1) for seq in range(6, 10)]}
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_huge_range_in_hand_costs_a_few_entries_and_no_more_than_the_prefetch(order: str) -> None:
+    """What a member says costs as much as it takes to say it, not as much as is in it."""
+    bench = Restarted(order=order)
+    for _ in range(20):
+        bench.publish(10_000, keys=[f"k{n}" for n in range(10_000)] if order == "key" else ())
+    before = entries(bench)
+    bench.back(A, held=[(0, FAR, 1)], most=1_000_000)
+    assert bench.group.members[A].in_flight == 200_000
+    assert entries(bench) <= before + 4
+    bench.back(B, held=[(0, FAR, attempt) for attempt in range(2, 50)], most=1_000_000)
+    assert entries(bench) <= before + 4 + 4 * group_recall.AGAIN_MAX
+
+
+def test_keys_of_much_that_is_in_hand_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_recall, "KEYS_A_TURN", 10)
+    bench = Restarted(order="key")
+    bench.publish(keys=[f"k{n % 50}" for n in range(100)])
+    bench.back(A, held=[(0, 50, 1)])
+    for turn in range(1, 5):
+        assert bench.go_on() == {}
+        assert len(bench.group._keys._key_of) == 10 * turn
+        assert bench.group.deadline() <= bench.now, "the next turn is due at once"
+    bench.join(A, prefetch=100)
+    assert bench.deal() == {}, "of each key one is in hand"
+    bench.ack(A, *range(50))
+    assert len(bench.deal()[A]) == 50
+
+
+def test_many_stale_ranges_are_looked_at_once_each() -> None:
+    """65,536 times everything, of a member that has a thousand events for the second time."""
+    bench = Bench()
+    bench.join(A, prefetch=1000)
+    bench.publish(1000)
+    bench.deal()
+    for seq in range(1000):
+        bench.nack(A, seq)
+    bench.deal()
+    looked = 0
+
+    class Watched(RangeSet):
+        def overlap(self, first: int, stop: int) -> list[tuple[int, int]]:
+            nonlocal looked
+            found = super().overlap(first, stop)
+            looked += 1 + len(found)
+            return found
+
+    member = bench.group.members[A]
+    member.again = {n: Watched(ranges) for n, ranges in member.again.items()}
+    stale = bench.group.ack(A, [(0, FAR, 7)] * 65_536, now=0.0)
+    assert stale == 65_536 * 1000
+    assert looked == 0, "nothing of it is held under that attempt"
+    bench.group.ack(A, [(0, FAR, 2)] * 65_536, now=0.0)
+    assert looked <= 2
+    assert bench.group.acked == 1000
+
+
+def test_events_of_a_member_that_is_not_back_say_that_they_may_come_again() -> None:
+    bench = Restarted()
+    bench.publish(10)
+    bench.group.restore([], {5: 3}, {5: 1})
+    bench.group.is_marked = True
+    bench.back(A, done=[(0, 2, 1)], held=[(2, 4, 1)])
+    bench.group.dealt = 6
+    bench.group.doubt()
+    assert bench.group.doubtful == [(4, 6)]
+    assert bench.go_on() == {A: [(4, 2), (5, 4), *((seq, 1) for seq in range(6, 10))]}
+    assert bench.group.spared == {4: 1, 5: 2}
+    assert bench.group.doubtful == []

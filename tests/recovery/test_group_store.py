@@ -8,12 +8,26 @@ from random import Random
 import pytest
 
 from meshmsg._errors import LogError
+from meshmsg.recovery.group_resume import resume
 from meshmsg.recovery.group_store import RANGES_MAX, GroupRecord, GroupStore, decode_record
 from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
 from meshmsg.recovery.log_folder import LogFolder, decode_checked, encode_checked
+from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.work_group import WorkGroup
+from meshmsg.recovery.work_line import Line, Past, Shelf
 
 RECORD = GroupRecord(
-    "billing", (7, 41), [(7, 50, 60), (8, 0, 3)], [(7, 44, 3)], "key", 9, ("a.**", "b.*"), (3, 5)
+    "billing",
+    (7, 41),
+    [(7, 50, 60), (8, 0, 3)],
+    [(7, 44, 3)],
+    "key",
+    9,
+    ("a.**", "b.*"),
+    (3, 5),
+    (8, 9),
+    [(7, 44, 1)],
+    [(8, 3, 9)],
 )
 
 
@@ -115,3 +129,33 @@ def test_members_that_make_no_sense_are_damage(members: object) -> None:
     fields = decode_checked(RECORD.encode())
     assert fields is not None
     assert decode_record(encode_checked({**fields, "members": members})) is None
+
+
+def test_group_of_an_earlier_release_has_no_mark_and_goes_on() -> None:
+    fields = decode_checked(RECORD.encode())
+    assert fields is not None
+    for name in ("dealt", "spared", "doubtful", "members"):
+        del fields[name]
+        record = decode_record(encode_checked(fields))
+        assert record is not None
+        assert record.dealt is None
+    assert dataclasses.replace(RECORD, dealt=None, spared=[], doubtful=[], members=()) == record
+    buffer = RetransmitBuffer(1000)
+    line = Line(9, 0, [Past(7, 41, 70), Past(8, 0, 20)])
+    group = WorkGroup("billing", buffer, line.start, shelf=Shelf(buffer, line, durable=True))
+    resume(group, record)
+    assert group.dealt == 0, "all that was published before may have been given to somebody"
+    group.doubt()
+    assert group.doubtful == [], "and nobody knows what was"
+    resume(group, RECORD)
+    assert group.dealt == line.number(8, 9)
+
+
+@pytest.mark.parametrize("field", ["dealt", "spared", "doubtful"])
+@pytest.mark.parametrize("value", [[1], [[1]], "x", [-1, 2], [[1, 5, 5]], {"a": 1}, 7])
+def test_marks_that_make_no_sense_are_damage(field: str, value: object) -> None:
+    fields = decode_checked(RECORD.encode())
+    assert fields is not None
+    if field == "spared" and value == [[1, 5, 5]]:
+        return  # five attempts of an event
+    assert decode_record(encode_checked(fields | {field: value})) is None

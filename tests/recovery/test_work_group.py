@@ -177,9 +177,8 @@ def test_floor_is_the_oldest_event_that_is_not_settled() -> None:
         (A, [(0, 5, 2)], 5),
         (B, [(0, 5, 1)], 5),
         (9, [(0, 5, 1)], 5),
-        (A, [(3, 1 << 60, 1)], 1),
-        (A, [(0, 1 << 60, 7)], 6),
-        (A, [(7, 1 << 60, 1)] * 3, 3),
+        (A, [(3, 1 << 60, 1)], 3),  # it counts as what there is, of which two are its own
+        (A, [(0, 1 << 60, 7)], 5),
         (A, [(5, 2, 1)], 0),
     ],
 )
@@ -258,7 +257,9 @@ def test_lost_member_gives_everything_to_the_others() -> None:
     bench.ack(A, 0, 3)
     assert bench.group.leave(A, "killed", now=0.0) == 4
     bench.join(B)
-    assert bench.deal() == {B: [(1, 2), (2, 2), (4, 2), (5, 2)]}
+    for seq in (1, 2, 4, 5):  # one of them may have been what killed it
+        assert bench.deal() == {B: [(seq, 2)]}
+        bench.ack(B, seq, attempt=2)
     assert bench.group.leave(A, "killed", now=0.0) == 0
 
 
@@ -270,7 +271,7 @@ def test_work_given_back_unopened_keeps_its_attempt() -> None:
     bench.nack(A, 0)
     bench.deal()
     bench.group.give_back(A, [(1, 3, 1), (0, 1, 2)], now=0.0)
-    bench.group.leave(A, "left", now=0.0)
+    bench.group.leave(A, "left", now=0.0, in_order=True)
     bench.join(B)
     assert sorted(bench.deal()[B]) == [(0, 2), (1, 1), (2, 1), (3, 2)]
     assert bench.group.returned_count == 3

@@ -106,7 +106,9 @@ def test_what_is_gone_from_the_log_is_lost_with_its_reason() -> None:
 
 def test_what_stands_between_work_that_is_done_is_fetched_together() -> None:
     bench = Bench([Past(OLD, 0, 10)])
-    bench.group.recall(1, [(-9, -7, 1), (-5, -4, 1)], [], sealed=0, now=0.0)
+    claimed = [(-9, -7, 1), (-5, -4, 1)]
+    bench.group.dealt = 0
+    bench.group.recall(1, claimed, [], awaited=True, most=10, sealed=0, now=0.0)
     assert bench.deal() == []
     assert list(bench.shelf.wanted) == [(-10, -9), (-7, -5), (-4, 0)]
     bench.shelf.put([(-10, -7, frame(OLD, 0, 3)), (-7, -3, frame(OLD, 3, 4))], [])
@@ -206,3 +208,15 @@ def test_heads_of_keys_that_were_fetched_go_before_others_push_them_out(
         brought = sorted({n - n % size for n in wanted})[:2]
         bench.shelf.put([(at, at + size, frames[at]) for at in brought], [])
     assert done == count
+
+
+@pytest.mark.parametrize(
+    ("epoch", "seq", "number"),
+    [(5, 0, -30), (7, 41, -30), (7, 50, -21), (7, 99, -20), (8, 3, -17), (8, 99, 0), (9, 6, 6)],
+)
+def test_place_that_an_epoch_did_not_come_to_is_where_it_ends(
+    epoch: int, seq: int, number: int
+) -> None:
+    line = Line(9, 0, [Past(7, 41, 51), Past(8, 0, 20)])
+    assert line.locate(epoch, seq) == number
+    assert (line.start, line.end) == (-30, 0)

@@ -294,6 +294,7 @@ def test_claims_that_make_no_sense_are_harmless(tmp_path: Path, durability: str)
             boss.flush(10)
             assert boss.stats()["counters"].get("io_errors", 0) == 0
             (group,) = boss.stats()["streams"]["jobs.**"]["groups"]
-            assert (group["acked"], group["stale_acks"], group["lag"]) == (2, 0, 0)
+            assert (group["acked"], group["lag"]) == (2, 0)
+            assert (group["stale_acks"] > 0) == (durability == "log"), "a volatile one asks nobody"
         finally:
             stranger.close()

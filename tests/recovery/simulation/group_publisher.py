@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from meshmsg._frame import Frame, encode_frame
 from meshmsg._subframe import encode_work
+from meshmsg.recovery.group_member import GroupMember
 from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
 from meshmsg.recovery.work_group import AckRange, WorkGroup
@@ -86,7 +87,7 @@ class GroupPublisher:
                 member.send_work(self, encode_work(number, work))
             self.dead[index] += [letter.seq for letter in group.dead_letters]
             for letter in group.dead_letters:
-                assert letter.trouble.attempt == self.world.options.max_attempts
+                assert letter.trouble.counted == self.world.options.max_attempts
                 assert len(letter.trouble.members) <= letter.trouble.attempt
             group.dead_letters.clear()
             group.losses.clear()
@@ -179,7 +180,7 @@ class GroupPublisher:
         if member is None:
             return
         group = self.groups[member.group]
-        held = [seq for seq, _ in group.members[number].holdings()]
+        held = seqs_of(group.members[number])
         self.world.suspect(self.number, member.group, held)
         group.leave(number, reason, now=self.world.clock.now)
         self.dispatch()
@@ -192,13 +193,17 @@ class GroupPublisher:
                 member.on_unjoined(self)
         for index, group in enumerate(self.groups):
             if group.deadline() <= now:
-                before = {n: dict(m.holdings()) for n, m in group.members.items()}
+                before = {n: seqs_of(member) for n, member in group.members.items()}
                 group.on_deadline(now=now)
                 for number, held in before.items():
-                    left = dict(group.members[number].holdings())
-                    self.world.suspect(self.number, index, set(held) - set(left))
+                    self.world.suspect(self.number, index, held - seqs_of(group.members[number]))
         self.dispatch()
         self.world.clock.at(now + TICK_S, self.tick)
 
     def is_quiet(self) -> bool:
         return not self.left and all(g.floor == self.sender.next for g in self.groups)
+
+
+def seqs_of(member: GroupMember) -> set[int]:
+    """The events that a member holds."""
+    return {seq for first, stop, _ in member.holdings() for seq in range(first, stop)}

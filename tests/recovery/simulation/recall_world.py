@@ -105,6 +105,7 @@ class RecallWorld:
                 line = line_of(records[0], reader.journal.epochs, self.epoch, 0)
         shelf = Shelf(self.buffer, line, durable=True)
         self.group = WorkGroup("g", self.buffer, line.start, self.policy, shelf=shelf)
+        self.group.limit = line.start
         self.names: set[int] = set()
         self.tickets: dict[int, int] = {}
         self.entering: set[int] = set()
@@ -112,6 +113,7 @@ class RecallWorld:
         self.kept: list[dict[int, int]] = []  #: saved, and yet to be told
         if records:
             resume(self.group, records[0])
+            self.group.limit = self.group.dealt  # the disk has it
             self.names = set(records[0].members)
         self.awaited = set(self.names)
         self.group.paused = bool(self.awaited)
@@ -168,7 +170,9 @@ class RecallWorld:
         shelf.put([(f.first + part.offset, f.stop + part.offset, f.data) for f in frames], [])
 
     def save(self) -> None:
-        record = record_of(self.group, self.names)
+        mark = self.group.mark()
+        record = record_of(self.group, self.names, mark)
+        self.group.limit = mark
         heard, self.heard = self.heard, {}
         self.store.save(record)
         self.kept.append(heard)
@@ -194,6 +198,7 @@ class RecallWorld:
                 if number in self.workers:
                     self.workers[number].late = True
             self.names -= self.awaited
+            self.group.doubt()
             self._all_back()
 
     def _all_back(self) -> None:
@@ -252,6 +257,9 @@ class RecallWorld:
         self.group.join(sub, "m", self.prefetch, 30.0, now=self.now)
         self.group.pause(sub)
         self.tickets[sub] = worker.ticket
+        done_by_epoch: list[tuple[int, int, int]] = []
+        held_by_epoch: list[tuple[int, int, int]] = []
+        failed_by_epoch: list[Failure] = []
         for epoch, claims in worker.claims.items():
             if line.offset(epoch) is None:
                 continue
@@ -261,7 +269,19 @@ class RecallWorld:
             ]
             done = on_line(line, epoch, claims.done())
             held = on_line(line, epoch, claims.held())
-            self.group.recall(sub, done, held, failed, sealed=self.sealed, now=self.now)
+            done_by_epoch += done
+            held_by_epoch += held
+            failed_by_epoch += failed
+        self.group.recall(
+            sub,
+            done_by_epoch,
+            held_by_epoch,
+            failed_by_epoch,
+            awaited=sub in self.awaited,
+            most=self.prefetch,
+            sealed=self.sealed,
+            now=self.now,
+        )
         self.heard[sub] = worker.said
         self.names.add(sub)
         self.entering.add(sub)
@@ -284,6 +304,31 @@ class RecallWorld:
             self.group.leave(worker.number, "silent", now=self.now)
             self.names.discard(worker.number)
             self.entering.discard(worker.number)
+
+    def lie(self) -> None:
+        """A stranger joins, and says that it has done, has in hand and has refused anything."""
+        stranger, group = 1_000_000 + self.rng.randrange(3), self.group
+        first = group.start + self.rng.randrange(max(1, self.sealed - group.start))
+        said = [(first, self.rng.choice([first + 5, 1 << 62]), self.rng.choice([1, 2, 7]))]
+        done, held, failed = self.rng.choice([(said, [], []), ([], said, []), ([], [], said)])
+        acked = group.acked
+        group.join(stranger, "liar", 100, 30.0, now=self.now)
+        group.pause(stranger)
+        failures = [Failure(a, n, 0.0, "no") for a, _, n in failed]
+        group.recall(
+            stranger,
+            done,
+            held,
+            failures,
+            awaited=stranger in self.awaited,
+            most=100,
+            sealed=self.sealed,
+            now=self.now,
+        )
+        group.ack(stranger, said, now=self.now)
+        group.give_back(stranger, said, now=self.now)
+        assert (group.acked, group.members[stranger].in_flight) == (acked, 0)
+        group.leave(stranger, "gone", now=self.now)
 
     # --- members ---
 
@@ -370,7 +415,8 @@ class RecallWorld:
         actions += [self.say, self.hear, self.save, self.confirm, self.come_back, self.join]
         weights += [10, 15, 4, 4, 6, 2]
         actions += [self.kill, self.lose_connection, self.die, self.give_up, self.suspect]
-        weights += [1, 1, 1, 1, 0.5]
+        actions += [self.lie]
+        weights += [1, 1, 1, 1, 0.5, 1]
         for _ in range(steps):
             self.now += 0.001
             self.rng.choices(actions, weights)[0]()

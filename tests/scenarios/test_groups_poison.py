@@ -1,0 +1,156 @@
+"""An event that kills every worker that opens it: it alone is given up, whoever had what beside it.
+
+Workers are processes; the poison ends theirs with SIGKILL from within, the moment it is opened.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmsg import Peer, Stream
+from tests import processes
+from tests.remote import wait_until
+
+JOBS = 300
+POISON = 40
+ATTEMPTS = 3
+#: Workers that die of it before it is alone, beside those whose attempts count.
+CRASHES_MAX = ATTEMPTS + 3
+
+WORKER = """
+import asyncio, os, signal, sys, threading
+from meshmsg import AsyncPeer, Peer
+
+address, way, order, attempts, poison, journal = sys.argv[1:]
+OPTIONS = {"group": "workers", "order": order, "max_attempts": int(attempts), "prefetch": 64}
+out = os.open(journal, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+def handle(event):
+    if event.data == int(poison):
+        os.write(out, f"poison {event.attempt}\\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def note(events):
+    os.write(out, "".join(f"{event.data} {event.attempt}\\n" for event in events).encode())
+
+def work(events):
+    if way == "batches":
+        for batch in events.batches():
+            some = batch.events()
+            for event in some:
+                handle(event)
+            note(some)
+            events.ack(batch)
+    elif way == "get":
+        while True:
+            event = events.get()
+            handle(event)
+            note([event])
+            events.ack(event)
+    else:
+        for event in events:
+            with event:
+                handle(event)
+                note([event])
+
+async def work_in_a_loop():
+    async with AsyncPeer("worker", connect=address) as peer:
+        async with peer.subscribe("jobs.**", **OPTIONS) as events:
+            async for event in events:
+                handle(event)
+                note([event])
+                events.ack(event)
+
+if way == "asyncio":
+    asyncio.run(work_in_a_loop())
+else:
+    with Peer("worker", connect=address) as peer, peer.subscribe("jobs.**", **OPTIONS) as events:
+        threads = [threading.Thread(target=work, args=(events,)) for _ in range(4)]
+        if way == "threads":
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        work(events)
+"""
+
+
+class Workers:
+    """Workers of one address, each of them followed by another when it dies."""
+
+    def __init__(self, address: str, way: str, order: str, folder: Path) -> None:
+        numbers = [str(ATTEMPTS), str(POISON)]
+        self._command = [sys.executable, "-c", WORKER, address, way, order, *numbers]
+        self._folder = folder
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.died = self._made = 0
+
+    def keep(self, count: int) -> None:
+        """Have so many of them running."""
+        alive = [worker for worker in self._running if worker.poll() is None]
+        self.died += len(self._running) - len(alive)
+        self._running = alive
+        while len(self._running) < count:
+            self._made += 1
+            journal = self._folder / f"{self._made}.journal"
+            self._running.append(processes.start([*self._command, str(journal)]))
+
+    def stop(self) -> None:
+        for worker in self._running:
+            processes.end(worker)
+
+    def done(self) -> Counter[int]:
+        lines = "".join(path.read_text() for path in self._folder.glob("*.journal")).splitlines()
+        return Counter(int(line.split()[0]) for line in lines if not line.startswith("poison"))
+
+
+def group_of(boss: Peer) -> dict[str, Any]:
+    return dict(boss.stats()["streams"]["jobs.**"]["groups"][0])
+
+
+@pytest.mark.parametrize(
+    ("way", "order", "durability"),
+    [
+        ("iterate", "none", "none"),
+        ("iterate", "none", "log"),
+        ("get", "key", "log"),
+        ("batches", "none", "none"),
+        ("asyncio", "none", "none"),
+        ("threads", "none", "log"),
+    ],
+)
+def test_poison_is_given_up_and_nothing_else(
+    tmp_path: Path, way: str, order: str, durability: str
+) -> None:
+    stream = Stream("jobs.**", durability=durability, groups=("workers",))
+    with (
+        Peer("boss", streams=[stream], data_dir=tmp_path / "data") as boss,
+        Peer("clerk", connect=boss.address) as clerk,
+        clerk.subscribe("dead.workers", start="earliest") as dead,
+    ):
+        for n in range(JOBS):
+            boss.publish("jobs.x", n, key=f"k{n % 50}")
+        workers = Workers(boss.address, way, order, tmp_path)
+
+        def all_settled() -> bool:
+            workers.keep(2)
+            return bool(group_of(boss)["lag"] == 0)
+
+        wait_until(all_settled, 120)
+        letter = dead.get(timeout=30)
+        assert letter is not None
+        assert letter.data == POISON
+        assert letter.headers["dead.reason"] == "connection lost"
+        group = group_of(boss)
+        workers.stop()
+        done = workers.done()
+        assert dead.get(timeout=0.1) is None
+    assert (group["dead"], group["acked"]) == (1, JOBS - 1)
+    assert ATTEMPTS <= letter.headers["dead.attempts"] == workers.died <= CRASHES_MAX
+    assert done.keys() == set(range(JOBS)) - {POISON}
