@@ -21,6 +21,7 @@ from meshmsg._compiled import COMPILED
 from meshmsg._config import load_toml
 from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
+from meshmsg._forks import is_forked
 from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
 from meshmsg._publisher import PublisherSide
 from meshmsg._runs import runs_of
@@ -63,7 +64,7 @@ class AsyncSubscription(SubscriptionBase):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        if self._node.parting:
+        if not is_forked(self._node) and self._node.parting:
             await asyncio.to_thread(self._node.see_off)
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -136,6 +137,8 @@ class AsyncSubscription(SubscriptionBase):
 
     def close(self) -> None:
         """Stop receiving; the publishers are told.  A member's open work goes to others."""
+        if is_forked(self._intake):  # nor is the loop's selector the child's own
+            return
         self._unwatch()
         self._node.drop(self._intake)
         self._wake_all()

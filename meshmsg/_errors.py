@@ -8,6 +8,7 @@
      |- EventTooLarge (ValueError)      the caller's: an event over the stream's limit
      |- NoStream (LookupError)          the caller's: no declared stream takes this topic
      |- ClosedError (RuntimeError)      the caller's: used before it was opened or after `close`
+     |   |- ForkedError                 the caller's: used in a forked child of its process
      |- BindError (OSError)             an address could not be bound
      |- WaitTimeout (TimeoutError)      what was waited for did not come in time
      |   |- PublishTimeout              the stream stayed blocked by a slow subscriber
@@ -89,6 +90,17 @@ class NoStream(MeshError, LookupError):
 
 class ClosedError(MeshError, RuntimeError):
     """A peer or subscription was used before it was opened or after it was closed."""
+
+
+class ForkedError(ClosedError):
+    """A peer or subscription was used in a forked child: `pid` is the process that opened it."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"process {pid} opened this peer, and this process was forked from it: open a peer of "
+            "its own here, after the fork (see docs/processes.md)"
+        )
+        self.pid = pid
 
 
 class BindError(MeshError, OSError):

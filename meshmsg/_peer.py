@@ -21,6 +21,7 @@ from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, 
 from meshmsg._discovery import Discovery
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
+from meshmsg._forks import is_forked, own
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._member_words import MemberSetup
@@ -122,9 +123,12 @@ class PeerBase:
         return self._open_node().finder.hub.call(callback)
 
     def _start(self) -> None:
+        if is_forked(self._node):
+            self._open_node().open()
         if self._node is not None or self._was_open:
             raise ClosedError("a peer is opened once: make a new one")
         node = Node(self.config, __version__)
+        own(node)
         node.open()
         self._node = node
         self._was_open = True
@@ -225,6 +229,8 @@ class PeerBase:
 
     def _shut(self, deadline: float) -> None:
         """Drain what is promised, then close everything."""
+        if is_forked(self._node):  # it is not ours to close
+            return
         node, self._node = self._node, None
         if node is None:
             return
@@ -256,7 +262,7 @@ class PeerBase:
 
 def _abandon(node: Node) -> None:
     """Of a peer that was never closed: end its thread, promise nothing."""
-    if not node.stopped.is_set():
+    if not is_forked(node) and not node.stopped.is_set():
         warnings.warn(f"peer {node.config.name!r} was not closed", ResourceWarning, stacklevel=2)
         node.stop(0.0)
 

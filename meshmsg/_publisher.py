@@ -384,6 +384,10 @@ class PublisherSide:
             self.announce()
         return outlet
 
+    def forget_routes(self) -> None:
+        """Have the next event of each topic look for its stream anew."""
+        self._routes.clear()
+
     def _send_open(self, outlet: Outlet) -> None:
         frame = outlet.sender.seal(now=time.monotonic())
         if frame is not None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from meshmsg._compiled import COMPILED
 from meshmsg._errors import BindError
 from meshmsg._multicast import Multicast, split_group
+from meshmsg.transports.inherited import owned
 from meshmsg.transports.interfaces import Interface, find_interface, interface_mtu
 
 if COMPILED:
@@ -118,7 +119,7 @@ def groups_of(config: Multicast, default_interface: str) -> list[Group]:
 
 def _open(group: Group, port: int, *, join: bool) -> socket.socket:
     """A socket bound to the group (to receive) or to its interface (to send)."""
-    sock = socket.socket(group.family, socket.SOCK_DGRAM)
+    sock = owned(socket.socket(group.family, socket.SOCK_DGRAM))
     host = group.host if join else ""
     if not join:
         host = group.interface.address if group.family == socket.AF_INET else ""
