@@ -19,7 +19,7 @@ from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
 from meshmsg._compiled import COMPILED
 from meshmsg._config import load_toml
-from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
+from meshmsg._errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
 from meshmsg._forks import is_forked
 from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
@@ -320,22 +320,23 @@ class AsyncPeer(PeerBase):
             return await asyncio.to_thread(
                 publisher.publish_all, topic, items, keys, headers, timeout
             )
-        last = done = None
+        last, published = None, 0
         turn = time.monotonic()
-        outlet = publisher._find(topic)
-        for run in runs_of(outlet, topic, items, keys, headers):
-            last = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
-            if last is None:
-                attempt = partial(publisher.publish_run, outlet, topic, run, None)
-                try:
-                    last = await _when_open(publisher, attempt, topic, timeout)
-                except PublishTimeout as error:
-                    error.last = done
-                    raise
-            done = last
-            if time.monotonic() - turn > TURN_S:
-                await asyncio.sleep(0)
-                turn = time.monotonic()
+        try:
+            outlet = publisher._find(topic)
+            for run in runs_of(outlet, topic, items, keys, headers):
+                position = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
+                if position is None:
+                    attempt = partial(publisher.publish_run, outlet, topic, run, None)
+                    position = await _when_open(publisher, attempt, topic, timeout)
+                last = position
+                published += len(run.payloads)
+                if time.monotonic() - turn > TURN_S:
+                    await asyncio.sleep(0)
+                    turn = time.monotonic()
+        except MeshError as error:
+            error.after(published, last)
+            raise
         return last
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -42,7 +42,20 @@ def _restore(
 
 
 class MeshError(Exception):
-    """Root of everything that meshmsg raises on purpose."""
+    """Root of everything that meshmsg raises on purpose.
+
+    From `publish_many`, `published` says how many events went out before it, and `last` is the
+    position of the last one of them.
+    """
+
+    published: int = 0
+    last: Position | None = None
+
+    def after(self, published: int, last: Position | None) -> None:
+        """Say, in the text as well, what `publish_many` had published before."""
+        self.published, self.last = published, last
+        at = f", the last one at {last}" if last is not None else ""
+        self.args = (f"{self} ({published:,} events of this call are published{at})",)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The constructors take fields, `args` holds the text: an error that crosses a process
@@ -117,12 +130,7 @@ class WaitTimeout(MeshError, TimeoutError):
 
 
 class PublishTimeout(WaitTimeout):
-    """The stream stayed blocked: `subscribers` names those that were behind.
-
-    From `publish_many`, `last` is the position of the last event that did go out, if any did.
-    """
-
-    last: Position | None = None
+    """The stream stayed blocked: `subscribers` names those that were behind."""
 
     def __init__(self, stream: str, timeout: float, subscribers: list[str]) -> None:
         super().__init__(

@@ -341,7 +341,9 @@ class Peer(PeerBase):
     ) -> Position | None:
         """Publish many events of one topic: the fast path.  Returns the last one's position.
 
-        `None` if there were none.  What `publish` raises; events before the failing one are out.
+        `None` if there were none.  Raises what `publish` does: all events before the one that it
+        is about are published then, and none after it.  The error's `published` and `last` say how
+        many that are and where the last one is.  Where `items` itself raises, nothing is.
         """
         return self._open_node().publisher.publish_all(topic, items, keys, headers, timeout)
 

@@ -29,7 +29,7 @@ from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig, Stream
 from meshmsg._control import Join, Settle, StreamInfo, Tail, encode_message, stream_wire_id
 from meshmsg._durable import DurableSide
-from meshmsg._errors import ClosedError, EventTooLarge, NoStream, PublishTimeout
+from meshmsg._errors import ClosedError, EventTooLarge, MeshError, NoStream
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note
 from meshmsg._group_publisher import GroupSide
@@ -300,13 +300,14 @@ class PublisherSide:
         timeout: float | None,
     ) -> Position | None:
         """Publish many events of one topic, waiting where the stream is blocked."""
-        last = None
+        last, published = None, 0
         try:
             outlet = self._find(topic)
             for run in runs_of(outlet, topic, items, keys, headers):
                 last = self.publish_run(outlet, topic, run, timeout)
-        except PublishTimeout as error:
-            error.last = last
+                published += len(run.payloads)
+        except MeshError as error:
+            error.after(published, last)
             raise
         return last
 

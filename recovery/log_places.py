@@ -70,7 +70,21 @@ def at_time(
 
     What is missing just before it may have been as late, and comes first.
     """
-    found: int | None = None
+    at, found = _segment_at(folder, segments, time_ns)
+    until = (NUMBER_MAX, 0) if found is None else (segments[at].epoch, found)
+    if found is None or found == segments[at].first:
+        before = segments[at - 1] if at else None
+        after = (0, 0) if before is None else (before.epoch, _end_of(folder, before))
+        missing = journal.first_missing(after, until)
+        if missing is not None:
+            return missing.epoch, missing.first
+    return None if found is None else until
+
+
+def _segment_at(
+    folder: LogFolder, segments: Sequence[SegmentName], time_ns: int
+) -> tuple[int, int | None]:
+    """The first segment with an event that is as late, by its index, and that event's number."""
     for at, name in enumerate(segments):
         try:
             segment = Segment.open(folder.files, folder.path, name)
@@ -81,18 +95,8 @@ def at_time(
         finally:
             segment.close()
         if found is not None:
-            if found > name.first:
-                return name.epoch, found
-            break
-    else:
-        at = len(segments)
-    before = segments[at - 1] if at else None
-    after = (0, 0) if before is None else (before.epoch, _end_of(folder, before))
-    until = (NUMBER_MAX, 0) if found is None else (segments[at].epoch, found)
-    missing = journal.first_missing(after, until)
-    if missing is not None:
-        return missing.epoch, missing.first
-    return None if found is None else until
+            return at, found
+    return len(segments), None
 
 
 def _find_time(folder: LogFolder, segment: Segment, time_ns: int) -> int | None:

@@ -315,7 +315,7 @@ def test_the_journal_tells_what_is_missing_at_either_end(gone: str, start: str) 
     skipped = 1 if start == "last" else 0
     assert len(found) - len(losses) + sum(loss.count for loss in losses) == 600 - skipped
     assert not verify(folder_of(files)).is_good
-    assert [loss.first for loss in verify(folder_of(files)).losses][0] == 0
+    assert verify(folder_of(files)).losses[0].first == 0
 
 
 def test_a_start_in_the_middle_of_the_missing_end_is_told_the_rest() -> None:
