@@ -198,6 +198,20 @@ def test_a_checkpoint_of_another_query_says_so(spark: Any, data: Path, work: Pat
         query.drain()
 
 
+def test_topics_that_are_added_to_a_checkpoint_stop_the_query(
+    spark: Any, data: Path, work: Path
+) -> None:
+    with Log(data) as log:
+        log.begin()
+        log.write([*numbered(0, 10, topic="orders.eu"), *numbered(10, 17, topic="orders.us")])
+    query = Query(spark, data, work, topics="orders.eu")
+    query.drain()
+    query.options["topics"] = "orders.eu,orders.us"
+    with pytest.raises(Exception, match=r"topics orders\.eu, and orders\.us are new"):
+        query.drain()
+    assert len(query.rows()) == 10
+
+
 def test_a_query_without_streams_waits_for_the_first(
     spark: Any, data: Path, work: Path, stops: None
 ) -> None:
