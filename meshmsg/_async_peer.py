@@ -22,7 +22,14 @@ from meshmsg._config import load_toml
 from meshmsg._errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
 from meshmsg._forks import is_forked
-from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
+from meshmsg._peer import (
+    WAITED_FOR,
+    PeerBase,
+    behind_text,
+    check_wait,
+    config_arguments,
+    drain_s,
+)
 from meshmsg._publisher import PublisherSide
 from meshmsg._runs import runs_of
 from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss
@@ -265,7 +272,7 @@ class AsyncPeer(PeerBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close(timeout=None if kind is None else 0.2)
+        await self.close(timeout=drain_s(kind))
 
     async def close(self, timeout: float | None = None) -> None:
         """Hand over what was published, say good-bye, free everything.  Safe to call again."""

@@ -43,6 +43,8 @@ from meshmsg.recovery.ledger import Ledger
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
 WAITED_FOR = ("block", "buffer", "spill")
+#: How long subscribers may take to receive everything when an error or Ctrl-C ends a with block.
+HURRY_S = 0.2
 #: group, prefetch, ack_timeout, max_attempts, order, auto_ack
 GroupArguments = tuple[str | None, int, float | str, int, str, bool]
 GROUP_DEFAULTS = (64, 30.0, 5, "key", False)
@@ -296,8 +298,7 @@ class Peer(PeerBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After an error or Ctrl-C nobody wants to wait for slow subscribers.
-        self.close(timeout=None if kind is None else 0.2)
+        self.close(timeout=drain_s(kind))
 
     def open(self) -> Peer:
         """Open without a with block; `close` is then the caller's duty.  Raises `BindError`."""
@@ -442,6 +443,15 @@ class Peer(PeerBase):
                 links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
                 raise WaitTimeout(f"{have} of {count} peers ({links or 'none known'})")
             time.sleep(0.005)
+
+
+def drain_s(kind: type[BaseException] | None) -> float | None:
+    """How long leaving a with block may wait for subscribers; `None` for as long as `close` does.
+
+    After an error or Ctrl-C nobody wants to wait for slow ones.  `sys.exit` is no error: a handler
+    of SIGTERM calls it to end in order.
+    """
+    return None if kind is None or issubclass(kind, SystemExit) else HURRY_S
 
 
 def config_arguments(config: PeerConfig) -> dict[str, Any]:
