@@ -21,6 +21,8 @@ from weakref import WeakSet
 from meshmsg._errors import ForkedError
 
 if TYPE_CHECKING:
+    from meshmsg._intake import Intake
+    from meshmsg._member import Member
     from meshmsg._node import Node
 
 _nodes: WeakSet[Node] = WeakSet()
@@ -72,7 +74,8 @@ def _after_fork() -> None:
     global _pid
     owner, _pid = _pid, os.getpid()
     for node in list(_nodes):
-        inlets = [*node.intakes.values(), *node.members.values(), *node.parting.values()]
+        inlets: list[Intake | Member] = [*node.intakes.values(), *node.members.values()]
+        inlets += node.parting.values()
         hub = node.finder.hub
         node.publisher.forget_routes()  # the compiled core has them at hand
         for inlet in inlets:
