@@ -19,9 +19,17 @@ from meshmsg._batch import Batch
 from meshmsg._codecs import Codec
 from meshmsg._compiled import COMPILED
 from meshmsg._config import load_toml
-from meshmsg._errors import ConfigError, PublishTimeout, WaitTimeout
+from meshmsg._errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
 from meshmsg._event import Event, Position
-from meshmsg._peer import WAITED_FOR, PeerBase, behind_text, check_wait, config_arguments
+from meshmsg._forks import is_forked
+from meshmsg._peer import (
+    WAITED_FOR,
+    PeerBase,
+    behind_text,
+    check_wait,
+    config_arguments,
+    drain_s,
+)
 from meshmsg._publisher import PublisherSide
 from meshmsg._runs import runs_of
 from meshmsg._subscription import OnLoss, StartFrom, SubscriptionBase, check_on_loss
@@ -63,7 +71,7 @@ class AsyncSubscription(SubscriptionBase):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        if self._node.parting:
+        if not is_forked(self._node) and self._node.parting:
             await asyncio.to_thread(self._node.see_off)
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -136,6 +144,8 @@ class AsyncSubscription(SubscriptionBase):
 
     def close(self) -> None:
         """Stop receiving; the publishers are told.  A member's open work goes to others."""
+        if is_forked(self._intake):  # nor is the loop's selector the child's own
+            return
         self._unwatch()
         self._node.drop(self._intake)
         self._wake_all()
@@ -263,7 +273,7 @@ class AsyncPeer(PeerBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close(timeout=None if kind is None else 0.2)
+        await self.close(timeout=drain_s(kind))
 
     async def close(self, timeout: float | None = None) -> None:
         """Hand over what was published, say good-bye, free everything.  Safe to call again."""
@@ -318,22 +328,23 @@ class AsyncPeer(PeerBase):
             return await asyncio.to_thread(
                 publisher.publish_all, topic, items, keys, headers, timeout
             )
-        last = done = None
+        last, published = None, 0
         turn = time.monotonic()
-        outlet = publisher._find(topic)
-        for run in runs_of(outlet, topic, items, keys, headers):
-            last = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
-            if last is None:
-                attempt = partial(publisher.publish_run, outlet, topic, run, None)
-                try:
-                    last = await _when_open(publisher, attempt, topic, timeout)
-                except PublishTimeout as error:
-                    error.last = done
-                    raise
-            done = last
-            if time.monotonic() - turn > TURN_S:
-                await asyncio.sleep(0)
-                turn = time.monotonic()
+        try:
+            outlet = publisher._find(topic)
+            for run in runs_of(outlet, topic, items, keys, headers):
+                position = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
+                if position is None:
+                    attempt = partial(publisher.publish_run, outlet, topic, run, None)
+                    position = await _when_open(publisher, attempt, topic, timeout)
+                last = position
+                published += len(run.payloads)
+                if time.monotonic() - turn > TURN_S:
+                    await asyncio.sleep(0)
+                    turn = time.monotonic()
+        except MeshError as error:
+            error.after(published, last)
+            raise
         return last
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -8,6 +8,7 @@
      |- EventTooLarge (ValueError)      the caller's: an event over the stream's limit
      |- NoStream (LookupError)          the caller's: no declared stream takes this topic
      |- ClosedError (RuntimeError)      the caller's: used before it was opened or after `close`
+     |   |- ForkedError                 the caller's: used in a forked child of its process
      |- BindError (OSError)             an address could not be bound
      |- WaitTimeout (TimeoutError)      what was waited for did not come in time
      |   |- PublishTimeout              the stream stayed blocked by a slow subscriber
@@ -41,7 +42,20 @@ def _restore(
 
 
 class MeshError(Exception):
-    """Root of everything that meshmsg raises on purpose."""
+    """Root of everything that meshmsg raises on purpose.
+
+    From `publish_many`, `published` says how many events went out before it, and `last` is the
+    position of the last one of them.
+    """
+
+    published: int = 0
+    last: Position | None = None
+
+    def after(self, published: int, last: Position | None) -> None:
+        """Say, in the text as well, what `publish_many` had published before."""
+        self.published, self.last = published, last
+        at = f", the last one at {last}" if last is not None else ""
+        self.args = (f"{self} ({published:,} events of this call are published{at})",)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The constructors take fields, `args` holds the text: an error that crosses a process
@@ -102,6 +116,17 @@ class ClosedError(MeshError, RuntimeError):
     """A peer or subscription was used before it was opened or after it was closed."""
 
 
+class ForkedError(ClosedError):
+    """A peer or subscription was used in a forked child: `pid` is the process that opened it."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"process {pid} opened this peer, and this process was forked from it: open a peer of "
+            "its own here, after the fork (see docs/processes.md)"
+        )
+        self.pid = pid
+
+
 class BindError(MeshError, OSError):
     """An address could not be bound."""
 
@@ -116,12 +141,7 @@ class WaitTimeout(MeshError, TimeoutError):
 
 
 class PublishTimeout(WaitTimeout):
-    """The stream stayed blocked: `subscribers` names those that were behind.
-
-    From `publish_many`, `last` is the position of the last event that did go out, if any did.
-    """
-
-    last: Position | None = None
+    """The stream stayed blocked: `subscribers` names those that were behind."""
 
     def __init__(self, stream: str, timeout: float, subscribers: list[str]) -> None:
         super().__init__(

@@ -22,6 +22,7 @@ from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, 
 from meshmsg._discovery import Discovery
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
+from meshmsg._forks import is_forked, own
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._member_words import MemberSetup
@@ -45,6 +46,8 @@ log = logging.getLogger("meshmsg.peer")
 
 #: Streams with these words keep what subscribers have not received, so `flush` waits for them.
 WAITED_FOR = ("block", "buffer", "spill")
+#: How long subscribers may take to receive everything when an error or Ctrl-C ends a with block.
+HURRY_S = 0.2
 #: group, prefetch, ack_timeout, max_attempts, order, auto_ack
 GroupArguments = tuple[str | None, int, float | str, int, str, bool]
 GROUP_DEFAULTS = (64, 30.0, 5, "key", False)
@@ -125,9 +128,12 @@ class PeerBase:
         return self._open_node().finder.hub.call(callback)
 
     def _start(self) -> None:
+        if is_forked(self._node):
+            self._open_node().open()
         if self._node is not None or self._was_open:
             raise ClosedError("a peer is opened once: make a new one")
         node = Node(self.config, __version__)
+        own(node)
         node.open()
         self._node = node
         self._was_open = True
@@ -233,6 +239,8 @@ class PeerBase:
 
     def _shut(self, deadline: float) -> None:
         """Drain what is promised, then close everything."""
+        if is_forked(self._node):  # it is not ours to close
+            return
         node, self._node = self._node, None
         if node is None:
             return
@@ -264,7 +272,7 @@ class PeerBase:
 
 def _abandon(node: Node) -> None:
     """Of a peer that was never closed: end its thread, promise nothing."""
-    if not node.stopped.is_set():
+    if not is_forked(node) and not node.stopped.is_set():
         warnings.warn(f"peer {node.config.name!r} was not closed", ResourceWarning, stacklevel=2)
         node.stop(0.0)
 
@@ -298,8 +306,7 @@ class Peer(PeerBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After an error or Ctrl-C nobody wants to wait for slow subscribers.
-        self.close(timeout=None if kind is None else 0.2)
+        self.close(timeout=drain_s(kind))
 
     def open(self) -> Peer:
         """Open without a with block; `close` is then the caller's duty.  Raises `BindError`."""
@@ -343,7 +350,9 @@ class Peer(PeerBase):
     ) -> Position | None:
         """Publish many events of one topic: the fast path.  Returns the last one's position.
 
-        `None` if there were none.  What `publish` raises; events before the failing one are out.
+        `None` if there were none.  Raises what `publish` does: all events before the one that it
+        is about are published then, and none after it.  The error's `published` and `last` say how
+        many that are and where the last one is.  Where `items` itself raises, nothing is.
         """
         return self._open_node().publisher.publish_all(topic, items, keys, headers, timeout)
 
@@ -444,6 +453,15 @@ class Peer(PeerBase):
                 links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
                 raise WaitTimeout(f"{have} of {count} peers ({links or 'none known'})")
             time.sleep(0.005)
+
+
+def drain_s(kind: type[BaseException] | None) -> float | None:
+    """How long leaving a with block may wait for subscribers; `None` for as long as `close` does.
+
+    After an error or Ctrl-C nobody wants to wait for slow ones.  `sys.exit` is no error: a handler
+    of SIGTERM calls it to end in order.
+    """
+    return None if kind is None or issubclass(kind, SystemExit) else HURRY_S
 
 
 def config_arguments(config: PeerConfig) -> dict[str, Any]:

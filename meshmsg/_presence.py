@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from meshmsg._errors import ClosedError
+from meshmsg._forks import is_forked
 from meshmsg.recovery.membership import Card
 
 log = logging.getLogger("meshmsg.presence")
@@ -109,8 +110,9 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching."""
-        self._hub.drop(self)
-        self.end()
+        if not is_forked(self._hub):
+            self._hub.drop(self)
+            self.end()
 
 
 class PeerWatch(Watch):
@@ -163,6 +165,10 @@ class PresenceHub:
         """Who is here, by name."""
         with self._lock:
             return sorted(self._here.values(), key=lambda info: (info.name, info.instance))
+
+    def conditions(self) -> list[threading.Condition]:
+        """What readers of watches wait for."""
+        return [watch._ready for watch in self._watches]
 
     def tell(self, kind: str, card: Card) -> None:
         """Something changed."""

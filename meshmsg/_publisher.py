@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from threading import get_ident
 from time import time_ns
 from typing import Any
@@ -29,7 +30,7 @@ from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig, Stream
 from meshmsg._control import Join, Settle, StreamInfo, Tail, encode_message, stream_wire_id
 from meshmsg._durable import DurableSide
-from meshmsg._errors import ClosedError, EventTooLarge, NoStream, PublishTimeout
+from meshmsg._errors import ClosedError, EventTooLarge, MeshError, NoStream
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note
 from meshmsg._group_publisher import GroupSide
@@ -45,6 +46,7 @@ from meshmsg._stream_gates import StreamGates
 from meshmsg._subscribers import Subscribers
 from meshmsg._together import Together
 from meshmsg._topics import check_topic
+from meshmsg._volatile_epoch import volatile_epoch
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.quotas import Owner
@@ -74,10 +76,10 @@ Send = Callable[[bytes, list[bytes]], bool]
 class PublisherSide:
     """All streams of a peer and everyone who subscribes to them."""
 
-    def __init__(self, config: PeerConfig, epoch: int, wake: Callable[[], None]) -> None:
+    def __init__(self, config: PeerConfig, clock_us: int, wake: Callable[[], None]) -> None:
         self._config = config
         self._tuning = config.tuning
-        self._epoch = epoch
+        self._clock_us = clock_us  # at the start
         self._wake = wake
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -125,10 +127,12 @@ class PublisherSide:
     def _declare(self, stream: Stream) -> Outlet:
         name = f"{self._config.name}/{stream.label}"
         wire_id = stream_wire_id(self._config.mesh, name)
-        writer, epoch = None, self._epoch
+        writer = None
         if stream.durability == "log":
-            writer = self.durable.open_log(stream, name, epoch)
+            writer = self.durable.open_log(stream, name, self._clock_us)
             epoch = writer.epoch
+        else:
+            epoch = self._volatile_epoch
         spill = self._spills.spill_of(stream, name, epoch)
         outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer, spill)
         if outlet.sender.holds:
@@ -141,6 +145,11 @@ class PublisherSide:
         self._declared.add(stream.topics, outlet)
         self.groups.declare(outlet)
         return outlet
+
+    @cached_property
+    def _volatile_epoch(self) -> int:
+        """The epoch of all streams without a log."""
+        return volatile_epoch(self._clock_us, self._config.name, self._config.data_dir)
 
     # --- publishing: any thread ---
 
@@ -312,13 +321,14 @@ class PublisherSide:
         timeout: float | None,
     ) -> Position | None:
         """Publish many events of one topic, waiting where the stream is blocked."""
-        last = None
+        last, published = None, 0
         try:
             outlet = self._find(topic)
             for run in runs_of(outlet, topic, items, keys, headers):
                 last = self.publish_run(outlet, topic, run, timeout)
-        except PublishTimeout as error:
-            error.last = last
+                published += len(run.payloads)
+        except MeshError as error:
+            error.after(published, last)
             raise
         return last
 
@@ -397,6 +407,10 @@ class PublisherSide:
         if fresh:
             self.announce()
         return outlet
+
+    def forget_routes(self) -> None:
+        """Have the next event of each topic look for its stream anew."""
+        self._routes.clear()
 
     def _send_open(self, outlet: Outlet) -> None:
         frame = outlet.sender.seal(now=time.monotonic())

@@ -71,8 +71,8 @@ class RecordedLog:
         """Lock and recover it; raises `LogError`."""
         recovery = self.writer.open()
         try:
-            if recovery.last is not None:
-                self._last = (recovery.last.epoch, recovery.next)
+            for known in recovery.journal.epochs[-1:]:
+                self._last = (known.epoch, known.stop or known.first)
             self.writer.settle()
             fields = {"version": VERSION, "stream": self.stream, "topics": self.topics}
             replace_small(
@@ -91,9 +91,14 @@ class RecordedLog:
 
     @property
     def position(self) -> Position | None:
-        """Where to go on; `None` in an empty log."""
-        epoch, seq = self.place
-        return Position(self.stream, epoch, seq) if epoch else None
+        """Where to go on after `open`: behind what the files have; `None` if they have nothing.
+
+        What else the journal knows of is asked for once more: somebody may have it.
+        """
+        recovery = self.writer.recovery
+        if recovery.last is None:
+            return None
+        return Position(self.stream, recovery.last.epoch, recovery.next)
 
     def info(self) -> StreamInfo:
         """How it is announced."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meshmsg._codecs import encode_payload
 from meshmsg._compiled import COMPILED
-from meshmsg._errors import ConfigError, EventTooLarge
+from meshmsg._errors import ConfigError, EventTooLarge, MeshError
 from meshmsg._frame import HEADERS_BYTES_MAX, encode_headers
 
 if COMPILED:
@@ -62,6 +62,8 @@ def cuts(
 
 def scan(chunk: list[Any]) -> tuple[bool, int, int]:
     """Whether all are bytes, and if so the one length they have or -1, and the largest length."""
+    if not chunk:
+        return True, -1, 0
     if COMPILED:
         return _speed.scan(chunk)
     # Three C calls in a row over the types; a set of them costs twice as much.
@@ -74,10 +76,8 @@ def scan(chunk: list[Any]) -> tuple[bool, int, int]:
     return True, -1, max(lengths)
 
 
-def keys_of(keys: Sequence[str | None] | None, at: int, count: int) -> dict[int, str]:
-    if keys is None:
-        return {}
-    chosen = {i: key for i, key in enumerate(keys[at : at + count]) if key is not None}
+def keys_of(keys: Sequence[str | None] | None) -> dict[int, str]:
+    chosen = {i: key for i, key in enumerate(keys or ()) if key is not None}
     for key in chosen.values():
         check_notes(key, None)
     return chosen
@@ -125,6 +125,70 @@ def _encode_many(outlet: Outlet, chunk: list[Any]) -> tuple[list[bytes], bool | 
     return payloads, raw, *scan(payloads)[1:]
 
 
+class _Chunk(NamedTuple):
+    """Events that were encoded together."""
+
+    payloads: list[bytes]
+    raw: bool | bytes
+    uniform: int
+    notes: dict[int, str]
+    packed: bytes | None
+    extra: int
+
+    def runs(self, frame_bytes: int) -> Iterator[Run]:
+        """Cut into frames."""
+        payloads, raw, packed = self.payloads, self.raw, self.packed
+        for lo, hi in cuts(payloads, self.uniform, self.extra, frame_bytes):
+            yield Run(
+                payloads[lo:hi] if hi - lo < len(payloads) else payloads,
+                raw if isinstance(raw, bool) else raw[lo:hi],
+                {i - lo: key for i, key in self.notes.items() if lo <= i < hi},
+                {} if packed is None else dict.fromkeys(range(hi - lo), packed),
+                self.uniform,
+            )
+
+
+def _encode_chunk(
+    outlet: Outlet,
+    topic: str,
+    chunk: list[Any],
+    keys: Sequence[str | None] | None,
+    packed: bytes | None,
+) -> _Chunk:
+    """Encode some events; raises what one of them would raise by itself."""
+    payloads, raw, uniform, largest = _encode_many(outlet, chunk)
+    notes = keys_of(keys)
+    extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
+    if largest + extra > outlet.event_bytes_max:
+        _check_each(outlet, topic, payloads, notes, len(packed or b""))
+    return _Chunk(payloads, raw, uniform, notes, packed, extra)
+
+
+def _check_each(
+    outlet: Outlet, topic: str, payloads: list[bytes], notes: Mapping[int, str], headers: int
+) -> None:
+    for index, payload in enumerate(payloads):
+        size = len(payload) + headers + 4 * len(notes.get(index, ""))
+        if size > outlet.event_bytes_max:
+            raise EventTooLarge(topic, size, outlet.event_bytes_max)
+
+
+def _first_bad(
+    outlet: Outlet,
+    topic: str,
+    chunk: list[Any],
+    keys: Sequence[str | None] | None,
+    packed: bytes | None,
+) -> tuple[int, MeshError | None]:
+    """The first event of a chunk that cannot be published, by its index, and why not."""
+    for index, item in enumerate(chunk):
+        try:
+            _encode_chunk(outlet, topic, [item], keys and keys[index : index + 1], packed)
+        except MeshError as error:
+            return index, error
+    return 0, None  # a codec that fails now and then
+
+
 def runs_of(
     outlet: Outlet,
     topic: str,
@@ -132,23 +196,24 @@ def runs_of(
     keys: Sequence[str | None] | None,
     headers: Mapping[str, Any] | None,
 ) -> Iterator[Run]:
-    """Cut many events of one topic into runs of a frame each, encoded."""
+    """Cut many events of one topic into runs of a frame each, encoded.
+
+    Of an event that cannot be published, it is said after the runs of all before it.
+    """
     packed = check_notes(None, headers)
     values = items if isinstance(items, list) else list(items)
     if keys is not None and len(keys) != len(values):
         raise ConfigError("keys", f"{len(keys)} keys for {len(values)} events")
     for at in range(0, len(values), RUN_EVENTS_MAX):
         chunk = values[at : at + RUN_EVENTS_MAX] if len(values) > RUN_EVENTS_MAX else values
-        payloads, raw, uniform, largest = _encode_many(outlet, chunk)
-        notes = keys_of(keys, at, len(chunk))
-        extra = len(packed or b"") + max((4 * len(key) for key in notes.values()), default=0)
-        if largest + extra > outlet.event_bytes_max:
-            raise EventTooLarge(topic, largest + extra, outlet.event_bytes_max)
-        for lo, hi in cuts(payloads, uniform, extra, outlet.size_max):
-            yield Run(
-                payloads[lo:hi] if hi - lo < len(payloads) else payloads,
-                raw if isinstance(raw, bool) else raw[lo:hi],
-                {i - lo: key for i, key in notes.items() if lo <= i < hi},
-                {} if packed is None else dict.fromkeys(range(hi - lo), packed),
-                uniform,
-            )
+        some = keys and keys[at : at + RUN_EVENTS_MAX]
+        failed: MeshError | None = None
+        try:
+            encoded = _encode_chunk(outlet, topic, chunk, some, packed)
+        except MeshError as error:
+            good, why = _first_bad(outlet, topic, chunk, some, packed)
+            failed = why or error
+            encoded = _encode_chunk(outlet, topic, chunk[:good], some and some[:good], packed)
+        yield from encoded.runs(outlet.size_max)
+        if failed is not None:
+            raise failed

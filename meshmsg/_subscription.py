@@ -16,6 +16,7 @@ from meshmsg._compiled import COMPILED
 from meshmsg._config import ORDER_WORDS, check_group
 from meshmsg._errors import ClosedError, ConfigError, EventsLost, WaitTimeout
 from meshmsg._event import Event, Loss, Position
+from meshmsg._forks import is_forked
 from meshmsg._intake import Intake
 from meshmsg._member import Member
 from meshmsg._member_words import MemberOptions
@@ -130,7 +131,7 @@ class SubscriptionBase:
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._intake.closed
+        return is_forked(self._intake) or self._intake.closed
 
     @property
     def group(self) -> str | None:
@@ -264,8 +265,7 @@ class Subscription(SubscriptionBase):
         self.close()
 
     def __del__(self) -> None:
-        intake = getattr(self, "_intake", None)
-        if intake is not None and not intake.closed and not self._node.stopped.is_set():
+        if hasattr(self, "_intake") and not self.closed and not self._node.stopped.is_set():
             warnings.warn("a subscription was not closed", ResourceWarning, stacklevel=2)
 
     def __iter__(self) -> Iterator[Event]:
@@ -341,6 +341,8 @@ class Subscription(SubscriptionBase):
 
         A member waits up to 1 s until durable publishers have on disk what it has done.
         """
+        if is_forked(self._intake):
+            return
         self._node.drop(self._intake)
         self._node.see_off()
 

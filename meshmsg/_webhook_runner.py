@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
-import os
 import resource
 import sqlite3
 import threading
@@ -20,7 +18,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from meshmsg._errors import ConfigError, LogError
 from meshmsg._peer import Peer, __version__
@@ -30,6 +28,7 @@ from meshmsg._webhook_taker import Taker
 from meshmsg._webhook_types import Endpoint, batch_id, body_of
 from meshmsg._webhook_undertaker import Undertaker
 from meshmsg._webhook_urls import Allowed
+from meshmsg.recovery.log_files import REAL, File, Held
 from meshmsg.recovery.webhook_retry import Alarms, Answer, Lane, Verdict, judge
 from meshmsg.transports.webhook_out import WebhookClient
 from meshmsg.transports.webhook_signing import sign
@@ -77,7 +76,7 @@ class Runner:
         self._most = _requests_max()
         self.counters: Counter[str] = Counter()
         self._stopping = threading.Event()
-        self._lock: IO[str] | None = None
+        self._lock: File | None = None
         self._threads: list[threading.Thread] = []
         self._started = threading.Event()
         # Of the event loop's thread:
@@ -384,18 +383,11 @@ def _requests_max() -> int:
     return REQUESTS_MAX if files < 0 else max(10, min(REQUESTS_MAX, files - 200))
 
 
-def _locked(path: Path) -> IO[str]:
+def _locked(path: Path) -> File:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = path.open("a+", encoding="utf-8")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        pid = file.read().strip() or "unknown"
-        file.close()
-        problem = f"another process (pid {pid}) delivers the webhooks of {path.parent} already"
+        return REAL.lock(str(path))
+    except Held as other:
+        who = f"another process (pid {other.pid or 'unknown'})"
+        problem = f"{who} delivers the webhooks of {path.parent} already"
         raise ConfigError("data_dir", problem) from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file

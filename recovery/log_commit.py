@@ -25,9 +25,12 @@ IDLE_S = 30.0
 
 
 class Committer:
-    """A thread that calls `commit` while there is something to commit, and now and then."""
+    """A thread that calls `commit` while there is something to commit, and now and then.
 
-    def __init__(self, commit: Callable[[], None], interval_s: float, name: str) -> None:
+    What it returns is in how many seconds at most it is to be called again.
+    """
+
+    def __init__(self, commit: Callable[[], float], interval_s: float, name: str) -> None:
         self._commit = commit
         self._interval_s = interval_s
         self._wanted = threading.Event()
@@ -53,15 +56,16 @@ class Committer:
             self._thread.join()
 
     def _run(self) -> None:
+        again_s = IDLE_S
         while True:
-            self._wanted.wait(IDLE_S)
+            self._wanted.wait(again_s)
             if self._interval_s and self._stopped.wait(self._interval_s):
                 return
             if self._stopped.is_set():
                 return
             self._wanted.clear()
             try:
-                self._commit()
+                again_s = self._commit()
                 self.error = None
             except LogError as error:
                 self.error = error

@@ -40,6 +40,31 @@ class Journal(NamedTuple):
         """One epoch, if it is known."""
         return next((known for known in reversed(self.epochs) if known.epoch == epoch), None)
 
+    def kept(self) -> list[Epoch]:
+        """The epochs without what has expired: what has to be there, whatever files are.
+
+        One without events is not among them, unless it is the newest.
+        """
+        floor_epoch, floor = self.floor
+        found = []
+        for known in self.epochs:
+            first = max(known.first, floor) if known.epoch == floor_epoch else known.first
+            empty = known.stop is not None and known.stop <= first and known != self.epochs[-1]
+            if known.epoch >= floor_epoch and not empty:
+                found.append(known._replace(first=first))
+        return found
+
+    def first_missing(self, after: tuple[int, int], before: tuple[int, int]) -> Epoch | None:
+        """The first events that have to be there behind one place and before another."""
+        for known in self.kept():
+            first = max(known.first, after[1]) if known.epoch == after[0] else known.first
+            stop = known.stop
+            if known.epoch == before[0]:
+                stop = before[1] if stop is None else min(stop, before[1])
+            if after[0] <= known.epoch <= before[0] and stop is not None and first < stop:
+                return Epoch(known.epoch, first, stop)
+        return None
+
     def with_epoch(self, epoch: int, first: int, stop: int | None) -> Journal:
         """With this epoch as it is now."""
         kept = [known for known in self.epochs if known.epoch != epoch]

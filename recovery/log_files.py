@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Sequence
 from typing import Protocol
+from weakref import WeakSet
 
 #: A full sync reaches the disk's own cache on macOS only when asked for like this.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -95,10 +96,12 @@ class Files(Protocol):
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("__weakref__", "_fd")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, writes: bool = False) -> None:
         self._fd = fd
+        if writes:
+            _written.add(self)
 
     def write_at(self, parts: Sequence[bytes], offset: int) -> int:
         """See `File`."""
@@ -140,6 +143,24 @@ class RealFile:
             self.close()
 
 
+#: Open files of this process that it may write to, and its locks.
+_written: WeakSet[RealFile] = WeakSet()
+
+
+def _after_fork() -> None:
+    """In a forked child: its parent writes these files, and nobody else.
+
+    A lock is the file's, not the process's: a child that kept its copy would hold the lock for as
+    long as it lives, after its parent has died.
+    """
+    for file in list(_written):
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _sync(fd: int) -> None:
     if _FULL_SYNC is not None:
         try:
@@ -172,7 +193,8 @@ class RealFiles:
         flags = os.O_RDWR if write or create else os.O_RDONLY
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return RealFile(os.open(path, flags | os.O_CLOEXEC, _mode(path) if create else 0))
+        fd = os.open(path, flags | os.O_CLOEXEC, _mode(path) if create else 0)
+        return RealFile(fd, writes=write or create)
 
     def names(self, folder: str) -> dict[str, int]:
         """See `Files`."""
@@ -230,7 +252,7 @@ class RealFiles:
         except OSError:
             os.close(fd)
             raise
-        held = RealFile(fd)
+        held = RealFile(fd, writes=True)
         with contextlib.suppress(OSError):  # a full disk: the lock is what counts
             held.truncate(0)
             held.write_at([f"{os.getpid()}\n".encode()], 0)

@@ -164,6 +164,11 @@ class Holds:
             return sorted(self._known.values(), key=lambda cursor: (cursor.epoch, cursor.seq))
 
     @property
+    def has_moved(self) -> bool:
+        """Whether there is something to save."""
+        return bool(self._moved)
+
+    @property
     def count(self) -> int:
         """How many there are."""
         return len(self._known)

@@ -12,28 +12,33 @@ from meshmsg._errors import ProtocolError
 from meshmsg._frame import Frame
 from meshmsg.recovery.log_epochs import Journal
 from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_format import END_RECORD, LOSS_RECORD, SegmentName
+from meshmsg.recovery.log_format import END_RECORD, LOSS_RECORD, NUMBER_MAX, SegmentName
 from meshmsg.recovery.log_segment import Record, Segment, find_tail, read_index
 
 Place = tuple[int, int]
 
 
-def earliest(segments: Sequence[SegmentName]) -> Place:
-    """The epoch and number of the oldest event; zeros in an empty log."""
-    return (segments[0].epoch, segments[0].first) if segments else (0, 0)
+def earliest(segments: Sequence[SegmentName], journal: Journal) -> Place:
+    """The epoch and number of the oldest event that has not expired; zeros in an empty log.
+
+    By the journal: a segment that is missing is to be missed.
+    """
+    known = [(epoch.epoch, epoch.first) for epoch in journal.kept()]
+    known += [(name.epoch, name.first) for name in segments[:1]]
+    return min(known, default=(0, 0))
 
 
 def last(folder: LogFolder, segments: Sequence[SegmentName], journal: Journal, count: int) -> Place:
     """That of the event `count` before the end, or of the oldest if there are fewer."""
-    epoch, stop = 0, 0
-    for name in reversed(segments):
-        if name.epoch != epoch:
-            epoch, stop = name.epoch, stop_of(folder, name, journal)
-        if stop - name.first >= count:
-            return epoch, stop - count
-        count -= max(0, stop - name.first)
-        stop = name.first
-    return earliest(segments)
+    for known in reversed(journal.kept()):
+        stop = known.stop
+        if stop is None:
+            own = [name for name in segments if name.epoch == known.epoch]
+            stop = stop_of(folder, own[-1], journal) if own else known.first
+        if stop - known.first >= count:
+            return known.epoch, stop - count
+        count -= max(0, stop - known.first)
+    return earliest(segments, journal)
 
 
 def stop_of(folder: LogFolder, name: SegmentName, journal: Journal) -> int:
@@ -41,6 +46,11 @@ def stop_of(folder: LogFolder, name: SegmentName, journal: Journal) -> int:
     known = journal.find(name.epoch)
     if known is not None and known.stop is not None:
         return known.stop
+    return _end_of(folder, name)
+
+
+def _end_of(folder: LogFolder, name: SegmentName) -> int:
+    """What comes after the last event of a segment."""
     try:
         segment = Segment.open(folder.files, folder.path, name)
     except OSError:
@@ -53,9 +63,29 @@ def stop_of(folder: LogFolder, name: SegmentName, journal: Journal) -> int:
         segment.close()
 
 
-def at_time(folder: LogFolder, segments: Sequence[SegmentName], time_ns: int) -> Place | None:
-    """That of the first event that is as late; `None` if none is."""
-    for name in segments:
+def at_time(
+    folder: LogFolder, segments: Sequence[SegmentName], journal: Journal, time_ns: int
+) -> Place | None:
+    """That of the first event that is as late; `None` if none is.
+
+    What is missing just before it may have been as late, and comes first.
+    """
+    at, found = _segment_at(folder, segments, time_ns)
+    until = (NUMBER_MAX, 0) if found is None else (segments[at].epoch, found)
+    if found is None or found == segments[at].first:
+        before = segments[at - 1] if at else None
+        after = (0, 0) if before is None else (before.epoch, _end_of(folder, before))
+        missing = journal.first_missing(after, until)
+        if missing is not None:
+            return missing.epoch, missing.first
+    return None if found is None else until
+
+
+def _segment_at(
+    folder: LogFolder, segments: Sequence[SegmentName], time_ns: int
+) -> tuple[int, int | None]:
+    """The first segment with an event that is as late, by its index, and that event's number."""
+    for at, name in enumerate(segments):
         try:
             segment = Segment.open(folder.files, folder.path, name)
         except OSError:
@@ -65,8 +95,8 @@ def at_time(folder: LogFolder, segments: Sequence[SegmentName], time_ns: int) ->
         finally:
             segment.close()
         if found is not None:
-            return name.epoch, found
-    return None
+            return at, found
+    return len(segments), None
 
 
 def _find_time(folder: LogFolder, segment: Segment, time_ns: int) -> int | None:

@@ -16,7 +16,7 @@ from meshmsg._errors import LogError, ProtocolError
 from meshmsg._event import LOSS_REASONS, Loss, Position
 from meshmsg._frame import Frame
 from meshmsg.recovery import log_places
-from meshmsg.recovery.log_epochs import Journal, read_journal
+from meshmsg.recovery.log_epochs import Epoch, Journal, read_journal
 from meshmsg.recovery.log_files import REAL, Files
 from meshmsg.recovery.log_folder import UNKNOWN, LogFolder
 from meshmsg.recovery.log_format import (
@@ -60,6 +60,8 @@ class LogReader:
         self.next = 0  #: the number of the next event
         self._segments: list[SegmentName] = []
         self._journal = Journal()
+        self._known = Journal()  # as it was before the segments were listed
+        self._missing: Epoch | None = None  # behind the last segment, by that
         self._segment: Segment | None = None
         self._offset = DATA_START
         self._limit = NUMBER_MAX + 1  # where the next segment takes over
@@ -88,13 +90,16 @@ class LogReader:
         self._leave()
 
     def refresh(self) -> bool:
-        """Look again which segments there are; returns whether that has changed."""
+        """Look again what there is and has to be; returns whether that has changed."""
+        self._known = self._journal
         segments = self.folder.segments()
         # After the names: what is gone from them has been written into the journal before.
         self._journal, _ = read_journal(self._files, self.folder.path)
         self._journal = self._journal.with_segments(segments)
-        changed = segments != self._segments
-        self._segments = segments
+        behind = (segments[-1].epoch + 1, 0) if segments else (0, 0)
+        missing = self._known.first_missing(behind, (NUMBER_MAX, 0))
+        changed = segments != self._segments or missing != self._missing
+        self._segments, self._missing = segments, missing
         return changed
 
     @property
@@ -121,9 +126,9 @@ class LogReader:
         self._done = None
 
     def seek_earliest(self) -> None:
-        """Stand before the oldest event that is there."""
+        """Stand before the oldest event that has not expired."""
         self.refresh()
-        self.seek(*log_places.earliest(self._segments))
+        self.seek(*log_places.earliest(self._segments, self._journal))
 
     def seek_latest(self) -> None:
         """Stand behind the newest event that is there."""
@@ -137,7 +142,7 @@ class LogReader:
     def seek_time(self, time_ns: int) -> None:
         """Stand before the first event that is as late; behind the newest if none is."""
         self.refresh()
-        found = log_places.at_time(self.folder, self._segments, time_ns)
+        found = log_places.at_time(self.folder, self._segments, self._journal, time_ns)
         if found is None:
             self.seek_latest()
         else:
@@ -296,7 +301,8 @@ class LogReader:
         return self._lose(known.stop, "corrupt")
 
     def _is_last(self, segment: Segment) -> bool:
-        return bool(self._segments) and self._segments[-1] == segment.name
+        last = bool(self._segments) and self._segments[-1] == segment.name
+        return last and self._missing is None
 
     def _limit_of(self, name: SegmentName) -> int:
         """Where the next segment of the epoch takes over."""
@@ -325,12 +331,20 @@ class LogReader:
                 loss = self._cross(self._segments[at + 1])
             elif place < self._journal.floor:
                 loss = self._cross(SegmentName(self._journal.floor[0], 0, self._journal.floor[1]))
+            elif (missing := self._first_missing(place)) is not None:
+                loss = self._cross(SegmentName(missing.epoch, 0, missing.stop or 0))
             elif self.refresh():
                 continue
             else:
                 return None
             if loss is not None:
                 return loss
+
+    def _first_missing(self, place: tuple[int, int]) -> Epoch | None:
+        """What has to be behind a place, where there are no more segments."""
+        if self._missing is None:
+            return None
+        return self._known.first_missing(place, (NUMBER_MAX, 0))
 
     def _cross(self, name: SegmentName) -> Loss | None:
         """Go on to a segment that begins later; the loss in between, if there is one."""

@@ -19,7 +19,7 @@ from meshmsg._control import stream_wire_id
 from meshmsg._errors import ClosedError, LogError, LogFull, LogLocked
 from meshmsg._log_words import FsyncWord, Retention
 from meshmsg.recovery.log_appender import Appender, LogSettings, failure
-from meshmsg.recovery.log_commit import Committer
+from meshmsg.recovery.log_commit import IDLE_S, Committer
 from meshmsg.recovery.log_cursors import Cursors
 from meshmsg.recovery.log_epochs import Journal, write_journal
 from meshmsg.recovery.log_files import REAL, File, Files, Held
@@ -321,8 +321,11 @@ class LogWriter:
 
     # --- in the background ---
 
-    def work(self) -> None:
-        """What the committer does: make safe what is written, remove what has expired."""
+    def work(self) -> float:
+        """What the committer does: make safe what is written, remove what has expired.
+
+        Returns in how many seconds it is to be done again, if nothing is written before.
+        """
         appender = self._appender
         if appender is not None and self._fsync.by_thread:
             appender.sync(appender.written)
@@ -334,6 +337,9 @@ class LogWriter:
             self._rolled = False
             self._retained_ns = now_ns
             self.retain(now_ns)
+        if not self.holds.has_moved:
+            return IDLE_S
+        return max(0.0, (self._saved_ns + SAVE_NS - now_ns) / 1e9)
 
     def _on_roll(self) -> None:
         self._rolled = True

@@ -98,15 +98,16 @@ class LogSource:
         with LogReader(folder) as reader:
             epochs = []
             last = reader.journal.epochs[-1].epoch if reader.journal.epochs else 0
+            kept = {known.epoch: known.first for known in reader.journal.kept()}
             for known in reader.journal.epochs:
                 own = [name for name in reader.segments if name.epoch == known.epoch]
+                stop, ended = known.stop, True
                 if own:
-                    stop = self._stop_of(folder, own[-1], reader.journal, known.epoch != last)
-                    first = max(own[0].first, known.first)
                     ended = known.epoch != last
-                    epochs.append(Epoch(known.epoch, known.first, min(first, stop), stop, ended))
-                elif known.stop is not None:
-                    epochs.append(Epoch(known.epoch, known.first, known.stop, known.stop, True))
+                    stop = self._stop_of(folder, own[-1], reader.journal, ended)
+                if stop is not None:
+                    first = min(kept.get(known.epoch, stop), stop)
+                    epochs.append(Epoch(known.epoch, known.first, first, stop, ended))
             return StreamState(reader.stream, epochs, reader.codec)
 
     def _stop_of(self, folder: LogFolder, name: SegmentName, journal: Journal, over: bool) -> int:
@@ -135,8 +136,9 @@ class LogSource:
 
     def place_at(self, stream: str, time_ns: int) -> tuple[int, int] | None:
         """See `EventSource`."""
-        folder = self._folder(stream)
-        return log_places.at_time(folder, folder.segments(), time_ns)
+        with LogReader(self._folder(stream)) as reader:
+            folder, segments, journal = reader.folder, reader.segments, reader.journal
+            return log_places.at_time(folder, segments, journal, time_ns)
 
     def codec_of(self, stream: str) -> str:
         """See `EventSource`."""

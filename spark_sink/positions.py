@@ -9,6 +9,8 @@ Beside `stream/epoch` a stream may have other keys, where several peers keep it:
 - `stream/begun`: epochs up to this one were there when the query first saw the stream.
 - `stream/epoch/owed from 0`: events from there up to the value are still to come.
 - `stream/epoch/found at`: of those, the ones before the value were gone when the query began.
+
+One more key, `topics/...`, says what the query reads of the streams (`checkpoint_topics`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ Positions = dict[str, int]
 
 #: Epochs that ended and are read stay in an offset until so many later ones are named.
 EPOCHS_KEPT = 8
+#: How the key of an offset begins that says the query's topics (`checkpoint_topics`).
+TOPICS = "topics/"
 _KEY = re.compile(r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})", re.DOTALL)
 _MARK = re.compile(r"(?P<stream>.+/.+)/(?P<mark>done|begun)", re.DOTALL)
 _FOUND = re.compile(r"(?P<stream>.+/.+)/(?P<epoch>[0-9]{1,19})/found at", re.DOTALL)
@@ -155,15 +159,15 @@ def in_order(positions: Mapping[str, int]) -> Positions:
 
 
 def check_offset(offset: Any) -> Positions:
-    """An offset from a checkpoint, if it is one of ours; raises `OtherCheckpoint`."""
+    """The positions of an offset from a checkpoint of ours; raises `OtherCheckpoint`."""
     good = isinstance(offset, dict) and all(
-        stream_of(key) is not None and type(value) is int and value >= 0
+        (stream_of(key) is not None or key.startswith(TOPICS)) and type(value) is int and value >= 0
         for key, value in offset.items()
     )
     if not good:
         shown = json.dumps(offset)[:200]
         raise OtherCheckpoint(f"it holds {shown}, which is not a position in meshmsg streams")
-    return dict(offset)
+    return {key: value for key, value in offset.items() if stream_of(key) is not None}
 
 
 def by_stream(positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
@@ -221,6 +225,7 @@ def parse_positions(text: str, field_name: str) -> dict[str, int | str]:
         raise ConfigError(field_name, problem) from None
     if not isinstance(found, dict):
         raise ConfigError(field_name, problem)
+    found = {key: value for key, value in found.items() if not key.startswith(TOPICS)}
     for key, value in found.items():
         by_number = type(value) is int and value >= 0 and stream_of(key) is not None
         if not by_number and value not in ("earliest", "latest"):

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from meshmsg import ConfigError, Loss
 from meshmsg.spark_sink import planning
 from meshmsg.spark_sink import positions as at
+from meshmsg.spark_sink.checkpoint_topics import check_topics, with_topics
 from meshmsg.spark_sink.errors import LossInRange, OtherCheckpoint
 from meshmsg.spark_sink.log_source import EventSource, LogSource
 from meshmsg.spark_sink.options import Options, Place, parse_options
@@ -247,17 +248,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> Positions:  # noqa: N802
         """Where a query without a checkpoint begins."""
-        return self.place(self.options.start, self._look(), "startingPosition")
+        begin = self.place(self.options.start, self._look(), "startingPosition")
+        return with_topics(begin, self.options.topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Positions:  # noqa: N802
         """How far the next batch goes."""
         begin = at.check_offset(start)
+        check_topics(start, self.options.topics)
         survey = self._look()
         self._check_checkpoint(begin, survey)
         self._say_full(begin, survey)
         seen = survey if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return planning.next_offset(begin, seen, survey, most)
+        end = planning.next_offset(begin, seen, survey, most)
+        return start if end == begin else with_topics(end, self.options.topics)
 
     def _say_full(self, begin: Positions, survey: Survey) -> None:
         """A stream cannot go on before those who are away have said what they have of it."""
@@ -304,6 +308,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks between two offsets."""
         begin, stop = at.check_offset(start), at.check_offset(end)
+        check_topics(end, self.options.topics)  # planned before the topics were others
         survey = self._survey if self._survey.streams else self._look()
         self._check_checkpoint(begin, survey)
         ranges = planning.backlog(begin, stop, survey)

@@ -32,6 +32,7 @@ EXPECTED = (
     "EventTooLarge",
     "EventsLost",
     "Feed",
+    "ForkedError",
     "JsonCodec",
     "Ledger",
     "LedgerRow",

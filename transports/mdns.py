@@ -165,6 +165,16 @@ _shared: dict[tuple[int, tuple[str, ...]], Responder] = {}
 _shared_lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    """In a forked child: whoever held the lock does not exist here."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Beacon:
     """One peer's use of mDNS: its own service, and its ear for the others."""
 

@@ -20,6 +20,7 @@ from meshmsg._errors import BindError, ClosedError, ConfigError, ProtocolError
 from meshmsg._multicast import split_group
 from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages, MoldReceiver, MoldTiming, Wanted
 from meshmsg.recovery.mold_store import MoldStore
+from meshmsg.transports.inherited import owned
 from meshmsg.transports.interfaces import find_interface
 from meshmsg.transports.moldudp64 import (
     END_OF_SESSION,
@@ -109,7 +110,7 @@ class MoldSender:
     def __enter__(self) -> Self:
         self._lines: list[_TxLine] = []
         try:
-            self._server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._server = owned(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             for group in self._groups:
                 self._lines.append(_TxLine(group, self._ttl))
             self._server.bind(self._serve)

@@ -21,6 +21,7 @@ from meshmsg._compiled import COMPILED
 from meshmsg._errors import BindError
 from meshmsg._mcast_words import RECEIVE_BUFFER_MAX
 from meshmsg._multicast import Multicast, split_group
+from meshmsg.transports.inherited import owned
 from meshmsg.transports.interfaces import Interface, find_interface, interface_mtu
 
 if COMPILED:
@@ -121,7 +122,7 @@ def _open(group: Group, port: int, *, join: bool) -> socket.socket:
     """A socket bound to the group (to receive) or to its interface (to send)."""
     where = f"{group.host}:{port} on {group.interface.name}"
     try:
-        sock = socket.socket(group.family, socket.SOCK_DGRAM)
+        sock = owned(socket.socket(group.family, socket.SOCK_DGRAM))
     except OSError as error:  # too many open files
         raise BindError(where, _problem(error)) from None
     host = group.host if join else ""

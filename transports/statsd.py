@@ -8,6 +8,7 @@ import socket
 import struct
 
 from meshmsg._errors import BindError
+from meshmsg.transports.inherited import owned
 
 log = logging.getLogger("meshmsg.transports")
 
@@ -81,7 +82,7 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         raise BindError(f"{host}:{port}", str(error)) from None
     family, kind, proto, _, address = found[0]
-    sock = socket.socket(family, kind, proto)
+    sock = owned(socket.socket(family, kind, proto))
     try:
         sock.bind(address)
     except OSError as error:

@@ -14,6 +14,7 @@ import zmq
 from meshmsg._errors import BindError
 from meshmsg._frame import FRAME_BYTES_MAX
 from meshmsg.transports.curve import Curve
+from meshmsg.transports.inherited import note_bound
 
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1000
@@ -88,6 +89,7 @@ def bind(socket: zmq.Socket[bytes], address: str) -> str:
     except zmq.ZMQError as error:
         raise BindError(address, _bind_problem(error)) from None
     real: str = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    note_bound(socket, real)
     return real
 
 

@@ -67,6 +67,8 @@ def _status_of(verb: Callable[[], int]) -> int:
             status = _complete(verb)
         except KeyboardInterrupt:
             return INTERRUPTED  # warnings about what an interrupted verb left undone are no news
+        except SystemExit:  # by SIGTERM: what could not be handed over is said
+            status = TERMINATED
     for warning in caught:
         if issubclass(warning.category, RuntimeWarning):
             complain(str(warning.message))

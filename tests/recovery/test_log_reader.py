@@ -283,6 +283,88 @@ def test_segment_removed_by_hand_is_reported_as_corrupt() -> None:
     assert losses == [Loss(STREAM, 7, names[1].first, names[2].first, "corrupt")]
 
 
+def remove(files: FaultyFiles, names: list[SegmentName]) -> None:
+    for name in names:
+        files.remove(f"{folder_of(files).path}/{name.file}")
+
+
+@pytest.mark.parametrize("gone", ["first segment", "first epoch", "last epoch", "all of it"])
+@pytest.mark.parametrize("start", ["earliest", "time", "last"])
+def test_the_journal_tells_what_is_missing_at_either_end(gone: str, start: str) -> None:
+    files = written(epochs=3)
+    names = folder_of(files).segments()
+    missing, wanted = {
+        "first segment": (names[:1], [(7, 0, names[1].first)]),
+        "first epoch": ([n for n in names if n.epoch == 7], [(7, 0, 200)]),
+        "last epoch": ([n for n in names if n.epoch == 9], [(9, 0, 200)]),
+        "all of it": (names, [(7, 0, 200), (8, 0, 200), (9, 0, 200)]),
+    }[gone]
+    remove(files, missing)
+    with LogReader(folder_of(files)) as reader:
+        if start == "earliest":
+            reader.seek_earliest()
+        elif start == "time":
+            reader.seek_time(1)
+        else:
+            reader.seek_last(599)
+            wanted[0] = (*wanted[0][:1], 1 if wanted[0][0] == 7 else 0, wanted[0][2])
+        found = places(reader)
+        assert places(reader) == []
+    losses = [item for item in found if isinstance(item, Loss)]
+    assert losses == [Loss(STREAM, *which, "corrupt") for which in wanted]
+    skipped = 1 if start == "last" else 0
+    assert len(found) - len(losses) + sum(loss.count for loss in losses) == 600 - skipped
+    assert not verify(folder_of(files)).is_good
+    assert verify(folder_of(files)).losses[0].first == 0
+
+
+def test_a_start_in_the_middle_of_the_missing_end_is_told_the_rest() -> None:
+    files = written(epochs=2)
+    remove(files, [name for name in folder_of(files).segments() if name.epoch == 8])
+    with LogReader(folder_of(files)) as reader:
+        reader.seek(8, 150)
+        assert places(reader) == [Loss(STREAM, 8, 150, 200, "corrupt")]
+        reader.seek_latest()
+        assert (reader.epoch, reader.next) == (8, 200)
+
+
+def test_what_has_expired_is_not_missed_at_the_beginning() -> None:
+    files = written(epochs=1)
+    first = folder_of(files).segments()[2]
+    settings = LogSettings(retention=Retention(bytes_max=10_000))
+    writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
+    writer.open()
+    writer.begin(8)
+    assert writer.retain()
+    with LogReader(folder_of(files)) as reader:
+        reader.seek_earliest()
+        assert (reader.epoch, reader.next) >= (first.epoch, first.first)
+        assert not [item for item in places(reader) if isinstance(item, Loss)]
+    assert verify(folder_of(files)).is_good
+
+
+def test_an_epoch_that_ends_while_a_reader_looks_is_not_taken_for_missing() -> None:
+    files = written(epochs=1)
+    folder = folder_of(files)
+    names = folder.files.names
+    with LogReader(folder) as reader:
+        reader.seek_earliest()
+        places(reader)
+
+        def just_before_another_epoch(path: str) -> dict[str, int]:
+            files.names = names  # type: ignore[method-assign]
+            listed = names(path)
+            writer = LogWriter(DATA, STREAM, files=files, background=False)
+            writer.open()
+            writer.begin(8)
+            writer.append(frame_of(8, 0, [b"a", b"b"]), 0, 2)
+            writer.close()
+            return listed  # without its segments, though the journal is read with its end
+
+        files.names = just_before_another_epoch  # type: ignore[method-assign]
+        assert places(reader) + places(reader) == [b"a", b"b"]
+
+
 def test_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="there is no log here"):
         LogReader(str(tmp_path)).open()

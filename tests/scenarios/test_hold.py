@@ -42,9 +42,35 @@ def cursor_of(data_dir: Path) -> tuple[int, int] | None:
     return (found[0].epoch, found[0].seq) if found else None
 
 
+def wait_for_cursor(data_dir: Path, seq: int) -> None:
+    """Well before the log would be looked at for other reasons."""
+    wait_until(lambda: (cursor_of(data_dir) or (0, 0))[1] == seq, 15)
+
+
 def retain(pub: Peer) -> None:
     for log in pub._open_node().publisher.durable.logs:
         log.retain()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_cursor_at_the_publisher_is_the_last_commit(tmp_path: Path, leaves: bool) -> None:
+    pub_dir, sub_dir = tmp_path / "pub", tmp_path / "sub"
+    with Peer("pub", streams=[short()], data_dir=pub_dir) as pub:
+        for run in range(2):
+            publish(pub, run * 30, run * 30 + 30)
+            with (
+                Peer("sub", connect=pub.address, data_dir=sub_dir) as sub,
+                sub.subscribe("a.**", **HELD) as events,
+            ):
+                for _ in range(3):  # one soon after the other
+                    events.get(20)
+                    events.commit()
+                taken(events, 27)
+                events.commit()
+                (position,) = events._intake.positions()
+                if not leaves:
+                    wait_for_cursor(pub_dir, position.seq)
+            wait_for_cursor(pub_dir, position.seq)
 
 
 def test_consumer_that_is_away_holds_the_log_through_restarts(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Event, LogError, Multicast, Peer, Stream, Subscription, Tuning
+from meshmsg import Event, LogError, Loss, Multicast, Peer, Stream, Subscription, Tuning
 from meshmsg._control import Subscribed
 from meshmsg._source import Said
 from meshmsg.recovery.log_folder import LogFolder
@@ -34,11 +36,64 @@ def taken(events: Subscription, count: int, timeout: float = 20.0) -> list[Event
     return got
 
 
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """`meshmsg`, as users have it."""
+    call = [sys.executable, "-m", "meshmsg", *words]
+    return subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+
+
 def fill(data_dir: Path, lives: int, count: int, **more: Any) -> None:
     """Lives of a publisher, one after the other, with events that say which and what number."""
     for life in range(lives):
         with Peer("pub", streams=[durable(**more)], data_dir=data_dir) as pub:
             pub.publish_many("a.b", [[life, n] for n in range(count)])
+
+
+@pytest.mark.parametrize("start", ["earliest", 0.0, "last:1500"])
+@pytest.mark.parametrize("gone", [0, 2])
+def test_an_epoch_whose_files_are_missing_is_reported_at_either_end(
+    tmp_path: Path, gone: int, start: str | float
+) -> None:
+    fill(tmp_path, 3, 500)
+    (folder,) = tmp_path.glob("pub*")
+    epochs = sorted({int(path.name.partition("-")[0]) for path in folder.glob("*.seg")})
+    for path in folder.glob(f"{epochs[gone]:019d}-*"):
+        path.unlink()
+    assert command("log", "verify", str(tmp_path)).returncode == 1
+    assert command("log", "cat", str(tmp_path)).returncode == 1
+    with (
+        Peer("pub", streams=[durable()], data_dir=tmp_path) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**", start=start) as events,
+    ):
+        got = taken(events, 1000)
+        pub.publish("a.b", "live")
+        assert taken(events, 1)[0].data == "live"
+        assert [event.data[0] for event in got[::500]] == [n for n in range(3) if n != gone]
+        assert events.losses == [Loss("pub/a.**", epochs[gone], 0, 500, "corrupt")]
+
+
+def test_a_recorder_lends_what_it_has_and_says_what_files_are_missing(tmp_path: Path) -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("rec", connect=pub.address, record="a.**", data_dir=tmp_path) as rec,
+    ):
+        pub.wait_for_subscribers("a.b", timeout=20)
+        pub.publish_many("a.b", list(range(500)))
+        pub.flush(20)
+        wait_until(lambda: rec.stats()["recorder"]["streams"][0]["next"] == 500)
+    (folder,) = tmp_path.glob("pub*")
+    for path in folder.glob("*.seg"):
+        path.unlink()
+    with (
+        Peer("rec", record="a.**", data_dir=tmp_path) as rec,
+        Peer("sub", connect=rec.address) as sub,
+        sub.subscribe("a.**", start="earliest") as events,
+    ):
+        assert events.get(2) is None
+        assert [(loss.first, loss.stop, loss.reason) for loss in events.losses] == [
+            (0, 500, "corrupt")
+        ]
 
 
 @pytest.mark.parametrize("transport", list(TRANSPORTS))

@@ -18,6 +18,7 @@ from meshmsg.spark_sink.errors import ShortRead
 from meshmsg.spark_sink.log_source import EventSource, LogSource
 from meshmsg.spark_sink.options import Options
 from meshmsg.spark_sink.peer_source import PeerSource
+from meshmsg.spark_sink.planning import earliest
 from meshmsg.spark_sink.positions import Epoch, Range
 from meshmsg.spark_sink.table import read_ranges
 from tests.ports import free_port
@@ -116,6 +117,27 @@ def test_damage_is_a_loss_of_exactly_its_events(tmp_path: Path) -> None:
     segment.write_bytes(data)
     found = read(LogSource(str(tmp_path)), STREAM, EPOCH, 0, 100)
     assert found == [*range(40), (40, 50, "corrupt"), *range(50, 100)]
+
+
+def test_segments_that_are_missing_at_either_end_are_lost_and_never_just_not_there(
+    tmp_path: Path,
+) -> None:
+    epochs = []
+    for _ in range(3):
+        with Log(tmp_path) as log:
+            epochs.append(log.begin())
+            log.write(numbered(0, 10))
+    for path in tmp_path.glob("*/*.seg"):
+        if not path.name.startswith(f"{epochs[1]:019d}"):
+            path.unlink()
+    source = LogSource(str(tmp_path))
+    survey = source.survey()
+    assert survey.streams[STREAM].epochs == [Epoch(epoch, 0, 0, 10, True) for epoch in epochs]
+    assert earliest(survey)[f"{STREAM}/{epochs[0]}"] == 0
+    assert read(source, STREAM, epochs[0], 0, 10) == [(0, 10, "corrupt")]
+    assert read(source, STREAM, epochs[1], 0, 10) == list(range(10))
+    assert read(source, STREAM, epochs[2], 0, 10) == [(0, 10, "corrupt")]
+    assert source.place_at(STREAM, 0) == (epochs[0], 0)
 
 
 def test_a_recorder_that_came_late_begins_where_it_began(tmp_path: Path) -> None:

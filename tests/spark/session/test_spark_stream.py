@@ -13,6 +13,7 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg._log_words import Retention
+from meshmsg.spark_sink.positions import check_offset
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
 from tests.spark.queries import Query
 
@@ -66,7 +67,7 @@ def test_limit_bounds_each_batch_and_every_stream_gets_on(
     query = Query(spark, data, work, maxEventsPerTrigger=600)
     progress = query.drain()
     assert [batch["numInputRows"] for batch in progress] == [600, 600, 600, 300]
-    end = json.loads(progress[0]["sources"][0]["endOffset"])
+    end = check_offset(json.loads(progress[0]["sources"][0]["endOffset"]))
     assert set(end) == {f"{STREAM}/{EPOCH}", f"shop/quotes.**/{EPOCH}"}
     assert query.rows("stream", "seq") == sorted(
         [(STREAM, n) for n in range(2000)] + [("shop/quotes.**", n) for n in range(100)]
@@ -196,6 +197,20 @@ def test_a_checkpoint_of_another_query_says_so(spark: Any, data: Path, work: Pat
     query.path = other
     with pytest.raises(Exception, match="Give each query a checkpoint of its own"):
         query.drain()
+
+
+def test_topics_that_are_added_to_a_checkpoint_stop_the_query(
+    spark: Any, data: Path, work: Path
+) -> None:
+    with Log(data) as log:
+        log.begin()
+        log.write([*numbered(0, 10, topic="orders.eu"), *numbered(10, 17, topic="orders.us")])
+    query = Query(spark, data, work, topics="orders.eu")
+    query.drain()
+    query.options["topics"] = "orders.eu,orders.us"
+    with pytest.raises(Exception, match=r"topics orders\.eu, and orders\.us are new"):
+        query.drain()
+    assert len(query.rows()) == 10
 
 
 def test_a_query_without_streams_waits_for_the_first(

@@ -1,0 +1,109 @@
+"""SIGTERM ends a service and a verb in order: what they accepted reaches who reads it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import processes
+from tests.remote import RemoteError, RemotePeer
+
+#: Longer than an error waits for subscribers, and far shorter than `close` does here.
+LOOK_S = 1.0
+TUNING = {"close_timeout_s": 60.0}
+
+
+def received(sub: RemotePeer) -> list[int]:
+    """The numbers of all events that have come, until none comes for a while."""
+    sub.run(
+        "while more := events.get_many(100_000, timeout=2):\n"
+        "    numbers += [event.position.seq for event in more]"
+    )
+    found: list[int] = sub.eval("numbers")
+    return found
+
+
+@pytest.fixture
+def sub() -> Iterator[RemotePeer]:
+    with RemotePeer("sub") as remote:
+        remote.run("numbers = []; events = peer.subscribe('a.**')")
+        yield remote
+
+
+def test_a_service_with_the_one_line_hands_over_what_it_accepted(sub: RemotePeer) -> None:
+    streams = [{"topics": "a.**", "buffer_bytes": "1MB"}]
+    with RemotePeer("host", streams=streams, connect=sub.address, tuning=TUNING) as host:
+        host.run("import signal, sys; accepted = 0")
+        host.run("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))")
+        host.run("peer.wait_for_subscribers('a.b', timeout=20)")
+        sub.stop()
+        host.send(
+            "try:\n"
+            "    while True: accepted = peer.publish('a.b', b'x' * 1000, timeout=60).seq + 1\n"
+            "finally: peer.__exit__(*sys.exc_info())"
+        )
+        with pytest.raises(RemoteError, match="did not answer"):  # the subscriber blocks it by now
+            host.answer(LOOK_S)
+        host.signal(signal.SIGTERM)
+        with pytest.raises(RemoteError, match="did not answer"):  # it drains
+            host.answer(LOOK_S)
+        sub.go_on()
+        with pytest.raises(RemoteError, match="SystemExit: 143"):
+            host.answer()
+        accepted = host.eval("accepted")
+    assert accepted > 500
+    numbers = received(sub)
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= accepted
+    assert sub.eval("events.lost") == 0
+
+
+@contextmanager
+def publishing(sub: RemotePeer, folder: Path, close_timeout_s: float) -> Iterator[Any]:
+    """`meshmsg pub`, of which the subscriber has received one event and was stopped then."""
+    config = folder / "mesh.toml"
+    config.write_text(
+        f'[peer]\nname = "pub"\nconnect = "{sub.address}"\n'
+        f"[peer.tuning]\nclose_timeout_s = {close_timeout_s}\n"
+    )
+    pub = processes.start(
+        [sys.executable, "-m", "meshmsg", "pub", "a.b", "--config", str(config)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert pub.stdin is not None
+    pub.stdin.write("first\n")
+    pub.stdin.flush()
+    assert sub.eval("events.get(30).position.seq") == 0
+    sub.stop()
+    pub.stdin.write("more\n" * 50)
+    pub.stdin.flush()
+    with pytest.raises(subprocess.TimeoutExpired):  # it waits for further lines
+        pub.wait(LOOK_S)
+    yield pub
+
+
+def test_pub_hands_over_what_it_published(sub: RemotePeer, tmp_path: Path) -> None:
+    with publishing(sub, tmp_path, 60.0) as pub:
+        pub.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            pub.wait(LOOK_S)
+        sub.go_on()
+        assert pub.wait(60) == 143
+        assert received(sub) == list(range(1, 51))
+
+
+def test_what_a_verb_could_not_hand_over_is_said(sub: RemotePeer, tmp_path: Path) -> None:
+    with publishing(sub, tmp_path, 0.5) as pub:
+        pub.send_signal(signal.SIGTERM)
+        assert pub.wait(60) == 143
+        assert "closed before these had received everything: sub" in pub.stderr.read()
+        sub.go_on()
