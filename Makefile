@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test lint format fuzz simulate sinkfuzz bench clean
+.PHONY: help setup tools demo test lint format fuzz attack simulate sinkfuzz bench clean
 
 help: ## show this list
 	@sed -n -e 's/^\([a-z]*\):.*## \(.*\)/\1          \2/' \
@@ -46,6 +46,10 @@ format: setup ## rewrite the code in the project's style
 fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
 		$(BIN)/python -m pytest tests/long -m slow --timeout 3600 $(PYTEST_FLAGS)
+
+attack: setup ## attack live peers with a million messages, for an hour (MESSAGES= SEED= ATTACK_FLAGS=)
+	$(BIN)/python -m tests.attack.run \
+		--messages $${MESSAGES:-1000000} --seed $${SEED:-1} $(ATTACK_FLAGS)
 
 simulate: setup ## try multicast and the durable log in random worlds (SEEDS=10000 START=0)
 	$(BIN)/python -m tests.recovery.simulation.multicast.run \

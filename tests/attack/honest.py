@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import sys
 import tempfile
 import threading
@@ -34,6 +35,8 @@ LATE_GROUP = "night"
 SLOW_NS = 2_000_000
 SLOW_MAX = 200_000
 TEXTS_MAX = 20
+#: As many files as most systems give a process.
+FILES_MAX = 1024
 LATE_EVENTS = 100
 
 
@@ -457,6 +460,7 @@ ROLES: dict[str, type[Honest]] = {
 def main() -> None:
     order = json.loads(sys.argv[1])
     os.environ["MESHMSG_DISCOVERY"] = "none"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
     honest = ROLES[order["role"]](order)
     sys.stdout.write("{}\n")
     sys.stdout.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import secrets
 import select
 import shutil
@@ -26,8 +25,6 @@ from tests.attack.hostile import NAME
 ROOT = Path(__file__).parents[2]
 START_S = 60.0
 ANSWER_S = 120.0
-#: As many files as most systems give a process.
-FILES_MAX = 1024
 #: An attack that got an honest peer this far has succeeded, and is ended for the machine's sake.
 RSS_BYTES_END = 2_000_000_000
 SAMPLE_S = 0.05
@@ -41,20 +38,14 @@ class Dead(Exception):
 class Process:
     """A program that takes and gives lines of JSON."""
 
-    def __init__(self, module: str, order: dict[str, Any], files_max: int = 0) -> None:
+    def __init__(self, module: str, order: dict[str, Any]) -> None:
         self.role = str(order.get("role", "attacker"))
-        limit = (
-            (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
-            if files_max
-            else None
-        )
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", module, json.dumps(order)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=limit,
             env=os.environ | {"MESHMSG_DISCOVERY": "none"},
         )
 
@@ -170,7 +161,7 @@ class World:
     def _start(self, role: str, **options: Any) -> Process:
         (self._folder / role).mkdir()
         order = {"role": role, "folder": str(self._folder / role), "keys": self.keys, **options}
-        process = Process("tests.attack.honest", order, FILES_MAX)
+        process = Process("tests.attack.honest", order)
         self._all.append(process)
         return process
 
