@@ -48,7 +48,7 @@ class LogWatch(logging.Handler):
         self.lines = 0
         self.forged = 0
         self.levels: Counter[str] = Counter()
-        self.exceptions: list[str] = []
+        self.exceptions: Counter[str] = Counter()
         self.samples: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -58,16 +58,20 @@ class LogWatch(logging.Handler):
         self.forged += "\n" in text or "\x1b" in text
         if record.levelno >= logging.WARNING and len(self.samples) < TEXTS_MAX:
             self.samples.append(text[:300])
-        if record.exc_info and len(self.exceptions) < TEXTS_MAX:
-            self.exceptions.append(
-                text[:300] + "".join(traceback.format_exception(*record.exc_info)[-3:])
-            )
+        if record.exc_info:
+            self._note(text, traceback.format_exception(*record.exc_info))
 
     def on_thread(self, args: threading.ExceptHookArgs) -> None:
         """A thread ended by an exception."""
         name = "?" if args.thread is None else args.thread.name
         lines = traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)
-        self.exceptions.append(f"thread {name} ended: " + "".join(lines[-4:]))
+        self._note(f"thread {name} ended", lines)
+
+    def _note(self, text: str, lines: list[str]) -> None:
+        """Keep each kind of exception once, and count it."""
+        known = f"{text[:200]}\n{''.join(lines[-3:])}"
+        if known in self.exceptions or len(self.exceptions) < TEXTS_MAX:
+            self.exceptions[known] += 1
 
 
 class Tally:

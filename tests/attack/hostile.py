@@ -140,6 +140,7 @@ class Dialler:
         self.name, self.instance = attacker.identity()
         self.welcome: c.Welcome | None = None
         self._pinged = 0.0
+        self._is_stuck = False
         if hello:
             self.greet()
 
@@ -159,11 +160,13 @@ class Dialler:
 
     def say(self, said: Said) -> bool:
         """Send; what the other side does not take in time is not sent."""
-        try:
-            self._socket.send(encoded(said))
-        except zmq.Again:
-            return False
         self._attacker.count()
+        try:
+            self._socket.send(encoded(said), zmq.NOBLOCK if self._is_stuck else 0)
+        except zmq.Again:
+            self._is_stuck = True  # from now on, nobody waits for it
+            return False
+        self._is_stuck = False
         return True
 
     def hear(self, timeout_s: float = 5.0) -> c.Message | None:

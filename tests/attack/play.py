@@ -232,8 +232,9 @@ class _Play:
             problems.append(f"{role}: io_errors {risen['io_errors']}")
         problems += [f"{role}: thread {name} is dead" for name in health["dead"]]
         if health["exceptions"]:
-            problems.append(f"{role}: {len(health['exceptions'])} exceptions logged")
-            result.exceptions += [f"{role}: {text}" for text in health["exceptions"][:5]]
+            problems.append(f"{role}: {sum(health['exceptions'].values())} exceptions logged")
+            for text, count in health["exceptions"].items():
+                result.exceptions.append(f"{role}, {count} times: {text.strip()}")
         if health["problem"]:
             problems.append(f"{role}: {health['problem'][:100]}")
         if health["lines"] > LINES_MAX:

@@ -72,7 +72,9 @@ def details(result: Result) -> list[str]:
         if counters:
             risen = ", ".join(f"{name} {count}" for name, count in sorted(counters.items()))
             found.append(f"{role} counted: {risen}")
-    found += [line for text in result.exceptions[:3] for line in text.strip().splitlines()[-4:]]
+    for text in result.exceptions:
+        said, *trace = text.splitlines()
+        found += [said, *("    " + line for line in trace[-5:])]
     return found
 
 
