@@ -47,7 +47,7 @@ fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
 		$(BIN)/python -m pytest tests/long -m slow --timeout 3600 $(PYTEST_FLAGS)
 
-attack: setup ## attack live peers with a million messages, for an hour (MESSAGES= SEED= ATTACK_FLAGS=)
+attack: setup ## attack live peers with a million messages, for half an hour (MESSAGES= SEED= ATTACK_FLAGS=)
 	$(BIN)/python -m tests.attack.run \
 		--messages $${MESSAGES:-1000000} --seed $${SEED:-1} $(ATTACK_FLAGS)
 

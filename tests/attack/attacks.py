@@ -71,10 +71,14 @@ ATTACKS = {
         Attack("false-tail", by_dialled.false_tail, idle=True),
         Attack("false-tail-listed", by_dialled.false_tail, keys=True, rights=RECORDS, idle=True),
         Attack("false-tail-of-its-own", by_dialled.false_tail_of_its_own, idle=True),
-        Attack("future-epoch", by_dialled.future_epoch),
-        Attack("future-epoch-listed", by_dialled.future_epoch, keys=True, rights=RECORDS),
-        Attack("inverted-gone", by_dialled.inverted_gone),
-        Attack("inverted-gone-listed", by_dialled.inverted_gone, keys=True, rights=RECORDS),
+        Attack("future-epoch", by_dialled.future_epoch, idle=True),
+        Attack(
+            "future-epoch-listed", by_dialled.future_epoch, keys=True, rights=RECORDS, idle=True
+        ),
+        Attack("inverted-gone", by_dialled.inverted_gone, idle=True),
+        Attack(
+            "inverted-gone-listed", by_dialled.inverted_gone, keys=True, rights=RECORDS, idle=True
+        ),
         Attack("multicast-groups", by_dialled.multicast_groups),
         Attack("multicast-beats", by_dialled.multicast_beats, idle=True),
         Attack("covers-listed", by_dialled.covers, keys=True, rights=RECORDS),

@@ -277,29 +277,29 @@ def future_epoch(a: Attacker) -> Iterator[None]:
     dialled = Dialled(a, SUBSCRIBERS, streams=own(), recorded=known(a))
     dialled.answers = lambda who, said: _admissions(said)
     placed(dialled)
-    for ahead in (10**6, 10**12):
-        for name in READ:
-            epoch = a.scene.streams[name] + ahead
-            dialled.say_all(
-                lambda who, sub, n=name, e=epoch: c.Subscribed(sub, n, e, 0, 0, 5, 0, recorded=True)
-            )
-    yield from serving(dialled)
+    for turn, _ in enumerate(serving(dialled)):
+        if turn % 20 == 0:
+            for name in READ:
+                later = c.Subscribed(
+                    0, name, a.scene.streams[name] + 10**6, 0, 0, 5, 0, recorded=True
+                )
+                dialled.say_all(lambda who, sub, said=later: _for(said, sub))
+        yield
 
 
 def inverted_gone(a: Attacker) -> Iterator[None]:
-    """A recorder that does not have a range which runs backward."""
+    """A recorder that does not have a range which runs backward, of events that it tells of."""
     dialled = Dialled(a, SUBSCRIBERS, streams=own(), recorded=known(a))
     dialled.answers = lambda who, said: _admissions(said)
+    tails = [c.Tail(name, a.scene.streams[name], 0, 100_000) for name in READ]
+    dialled.pong = lambda n: c.Pong(n, dialled.instance, [], tails)
     placed(dialled)
-    for _ in range(20):
-        for name in READ:
-            ranges = [(60_000, 55_000), (FAR, 0)]
-            epoch = a.scene.streams[name]
-            dialled.say_all(
-                lambda who, sub, n=name, e=epoch, r=ranges: c.Gone(sub, n, e, r, "gone", 0)
-            )
-        dialled.serve(0.02)
-    yield from serving(dialled)
+    for turn, _ in enumerate(serving(dialled)):
+        if turn % 4 == 0:
+            for name in READ:
+                gone = c.Gone(0, name, a.scene.streams[name], [(60_000, 55_000)], "gone", 0)
+                dialled.say_all(lambda who, sub, said=gone: _for(said, sub))
+        yield
 
 
 def liar_dialled(a: Attacker) -> Iterator[None]:

@@ -165,6 +165,7 @@ class Dialler:
             self._socket.send(encoded(said), zmq.NOBLOCK if self._is_stuck else 0)
         except zmq.Again:
             self._is_stuck = True  # from now on, nobody waits for it
+            self._attacker.sent -= 1
             return False
         self._is_stuck = False
         return True

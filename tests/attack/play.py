@@ -238,7 +238,8 @@ class _Play:
         if health["problem"]:
             problems.append(f"{role}: {health['problem'][:100]}")
         if health["lines"] > LINES_MAX:
-            problems.append(f"{role}: {health['lines']} lines logged")
+            some = " / ".join(health["samples"][:3])
+            problems.append(f"{role}: {health['lines']} lines logged: {some[:300]}")
         if health["forged"]:
             problems.append(f"{role}: {health['forged']} log lines forged")
         if role == "recorder":
