@@ -283,7 +283,7 @@ def future_epoch(a: Attacker) -> Iterator[None]:
                 later = c.Subscribed(
                     0, name, a.scene.streams[name] + 10**6, 0, 0, 5, 0, recorded=True
                 )
-                dialled.say_all(lambda who, sub, said=later: _for(said, sub))
+                dialled.say_all(later)
         yield
 
 
@@ -298,7 +298,7 @@ def inverted_gone(a: Attacker) -> Iterator[None]:
         if turn % 4 == 0:
             for name in READ:
                 gone = c.Gone(0, name, a.scene.streams[name], [(60_000, 55_000)], "gone", 0)
-                dialled.say_all(lambda who, sub, said=gone: _for(said, sub))
+                dialled.say_all(gone)
         yield
 
 
@@ -313,7 +313,7 @@ def liar_dialled(a: Attacker) -> Iterator[None]:
     for name in (*READ, WORK):
         epoch = a.scene.streams[name]
         for said in _lies(dialled.instance, name, epoch, tails):
-            dialled.say_all(lambda who, sub, s=said: _for(s, sub))
+            dialled.say_all(said)
         dialled.serve(0.1)
     for who in list(dialled.names):
         dialled.say(who, c.Bye(dialled.instance, tails))
@@ -336,13 +336,6 @@ def _lies(instance: int, name: str, epoch: int, tails: list[c.Tail]) -> list[c.M
     found.append(c.StatusPlease(0, MAX))
     found.append(c.Pong(1, instance, tails, tails))
     return found
-
-
-def _for(said: c.Message, sub: int) -> c.Message:
-    if not hasattr(said, "sub"):
-        return said
-    fields = {name: getattr(said, name) for name in said.__struct_fields__}
-    return type(said)(**(fields | {"sub": sub}))
 
 
 def log_lines(a: Attacker) -> Iterator[None]:

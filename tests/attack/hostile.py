@@ -61,7 +61,7 @@ class Attacker:
         self.blocked = ""  #: why an attack could not even begin
         self._rate = float(order["rate"])
         self._due = time.monotonic()
-        self._deadline = time.monotonic() + order["seconds"]
+        self._deadline = time.monotonic() + float(order["seconds"])
         self._names = 0
         self._open: list[Any] = []
 
@@ -87,7 +87,7 @@ class Attacker:
         self._names += 1
         return f"{NAME}-{self._names}", self.rng.getrandbits(62)
 
-    def socket(self, kind: int, address: str, key: bytes = b"", **options: int) -> Any:
+    def socket(self, kind: int, address: str, options: dict[str, int], key: bytes = b"") -> Any:
         """A socket that dials; `key` is what the other side's socket has, by default the door's."""
         made = self.context.socket(kind)
         made.setsockopt(zmq.LINGER, 0)
@@ -117,9 +117,9 @@ class Attacker:
         """A connection to a peer's control port that has been welcomed."""
         return Dialler(self, target, **options)
 
-    def data_socket(self, kind: int = zmq.XSUB, **options: int) -> Any:
+    def data_socket(self, **options: int) -> Any:
         """A connection to the shop's data port."""
-        return self.socket(kind, self.data, self.keys_of.get("shop", b""), **options)
+        return self.socket(zmq.XSUB, self.data, options, self.keys_of.get("shop", b""))
 
     def close(self) -> None:
         for made in self._open:
@@ -135,8 +135,9 @@ class Dialler:
     ) -> None:
         self._attacker = attacker
         options = {"RCVHWM": 1, "RCVBUF": 4096} if unread else {"RCVHWM": 100_000}
+        options |= {"SNDHWM": 1000, "SNDTIMEO": 2000}
         address = attacker.targets[target]
-        self._socket = attacker.socket(zmq.DEALER, address, SNDHWM=1000, SNDTIMEO=2000, **options)
+        self._socket = attacker.socket(zmq.DEALER, address, options)
         self.name, self.instance = attacker.identity()
         self.welcome: c.Welcome | None = None
         self._pinged = 0.0
@@ -145,7 +146,7 @@ class Dialler:
             self.greet()
 
     def hello(self, **changes: Any) -> c.Hello:
-        fields = {"peer": self.name, "instance": self.instance, "mesh": "default"}
+        fields: dict[str, Any] = {"peer": self.name, "instance": self.instance, "mesh": "default"}
         return c.Hello(**(fields | changes))
 
     def greet(self, **changes: Any) -> None:
@@ -244,11 +245,13 @@ class Dialled:
             self._router.send_multipart([who, join_parts(parts)], zmq.NOBLOCK)
             self._attacker.count()
 
-    def say_all(self, said: Callable[[bytes, int], Said]) -> None:
-        """To each subscription of each peer that has dialled."""
+    def say_all(self, said: c.Message) -> None:
+        """To each subscription of each peer that has dialled, as if it were meant for it."""
+        fields = {name: getattr(said, name) for name in said.__struct_fields__}
         for who, subs in list(self.subs.items()):
             for sub in subs:
-                self.say(who, said(who, sub))
+                own = {"sub": sub} if "sub" in fields else {}
+                self.say(who, type(said)(**(fields | own)))
 
     def serve(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Answer for so long, or until a condition holds; returns whether it does."""

@@ -121,7 +121,7 @@ def summary(results: list[Result]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--attack", action="append", choices=sorted(ATTACKS), help="only this one")
     parser.add_argument("--list", action="store_true", help="name the attacks")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each round")

@@ -61,6 +61,7 @@ class Process:
         return said
 
     def has_said(self) -> bool:
+        assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], 0)[0])
 
     def do(self, what: str, timeout_s: float = ANSWER_S, **arguments: Any) -> Any:
