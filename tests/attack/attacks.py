@@ -105,6 +105,8 @@ ATTACKS = {
         Attack("held-listed", by_diallers.held, jobs=100_000, keys=True, rights=READS),
         Attack("claims", by_diallers.claims),
         Attack("claims-listed", by_diallers.claims, keys=True, rights=READS),
+        Attack("group-names", by_diallers.group_names),
+        Attack("group-names-listed", by_diallers.group_names, keys=True, rights=READS),
         Attack("stale-acks", by_diallers.stale_acks),
         Attack("liar-dialler", by_diallers.liar_dialler, idle=True),
         Attack("liar-dialler-listed", by_diallers.liar_dialler, keys=True, rights=READS, idle=True),

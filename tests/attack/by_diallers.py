@@ -242,6 +242,18 @@ def claims(a: Attacker) -> Iterator[None]:
     yield from staying(dialler)
 
 
+def group_names(a: Attacker) -> Iterator[None]:
+    """Members of groups whose names are as long as a name may be, from a place in a log on."""
+    dialler = a.dial()
+    for number, size in enumerate((100, 122, 123, 124, 127, 128)):
+        for at, kind in enumerate(("live", "earliest", "last", "time", "resume", "origin")):
+            place = c.Start(LOG, kind, 1, 0)  # type: ignore[arg-type]
+            name = chr(ord("a") + at) * size
+            dialler.say(join(950 + 10 * number + at, name, LOG, starts=[place]))
+        dialler.hear(0.5)
+    yield from staying(dialler)
+
+
 def stale_acks(a: Attacker) -> Iterator[None]:
     """Acknowledgements of more than there can be, of one that is no member."""
     dialler = a.dial()

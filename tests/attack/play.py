@@ -105,20 +105,24 @@ class _Play:
         self._sampler = Sampler(scene.honest)
 
     def run(self, messages: int, seed: int) -> None:
+        try:
+            self._run(messages, seed)
+        finally:
+            self._sampler.close()
+            self._judge_machine()
+
+    def _run(self, messages: int, seed: int) -> None:
         options, shop = self._options, self._shop
         counters = {role: p.do("health")["counters"] for role, p in self._scene.honest.items()}
         shop.do("start", rate=options.events)
         wait_for(0.5)
         self._phase("quiet", options.quiet_s)
         self._sampler.before = self._sampler.now()
-        try:
-            self._attack_now(messages, seed)
-            self._phase("after", options.quiet_s / 2)
-            published = shop.do("finish")
-            self._drain(published)
-            self._collect(published, counters)
-        finally:
-            self._sampler.close()
+        self._attack_now(messages, seed)
+        self._phase("after", options.quiet_s / 2)
+        published = shop.do("finish")
+        self._drain(published)
+        self._collect(published, counters)
 
     def _phase(self, name: str, seconds: float, until: Any = lambda: False) -> None:
         began = time.monotonic_ns()
@@ -154,15 +158,23 @@ class _Play:
     def _latecomers(self) -> None:
         """With the attacker still there."""
         for what in self._options.late:
+            if self._sampler.is_too_much():
+                self._result.problems.append("memory: the attack was ended by the harness")
+                return
             more = {"count": self._attack.jobs} if what == "worker" else {}
             try:
                 wait_s = self._options.late_s
                 problem = self._scene.late.do(what, 4 * wait_s, wait_s=wait_s, **more)
-            except Dead as error:
+            except Dead as error:  # what it was asked is answered some time: nothing more is
                 problem = str(error).strip().rpartition("\n")[2]
+                self._note_late(what, problem)
+                return
             if problem:
-                self._result.late[what] = problem
-                self._result.problems.append(f"late {what}: {problem}")
+                self._note_late(what, problem)
+
+    def _note_late(self, what: str, problem: str) -> None:
+        self._result.late[what] = problem
+        self._result.problems.append(f"late {what}: {problem}")
 
     def _leave(self, attacker: Process) -> None:
         result = self._result
@@ -207,15 +219,11 @@ class _Play:
             result.honest[name] = tally
         result.delays = honest["reader"].do("delays", phases=self._phases)
         result.stalls = self._shop.do("stalls", phases=self._phases)
-        now = self._sampler.now()
-        for role in honest:
-            rss, files = self._sampler.before[role]
-            result.rss[role] = (rss, self._sampler.rss_peak[role], now[role][0])
-            result.files[role] = (files, self._sampler.files_peak[role])
         for role, process in honest.items():
             self._judge_health(role, process.do("health"), before[role], published)
         self._judge_events()
-        self._judge_machine()
+        if self._options.timing:
+            self._judge_time()
 
     def _judge_health(
         self, role: str, health: dict[str, Any], before: dict[str, int], published: dict[str, int]
@@ -267,15 +275,19 @@ class _Play:
                 problems.append(f"{name}: get() raised {row['raises']} times: {row['raised'][0]}")
 
     def _judge_machine(self) -> None:
+        result, sampler = self._result, self._sampler
+        after = sampler.now()
+        for role, (rss, files) in sampler.before.items():
+            peak, files_peak = sampler.rss_peak[role], sampler.files_peak[role]
+            result.rss[role] = (rss, peak, after[role][0])
+            result.files[role] = (files, files_peak)
+            if peak - rss > GROWTH_BYTES_MAX:
+                result.problems.append(f"{role}: memory {rss // MIB} to {peak // MIB} MiB")
+            if files_peak - files > FILES_GROWTH_MAX:
+                result.problems.append(f"{role}: files {files} to {files_peak}")
+
+    def _judge_time(self) -> None:
         result, options = self._result, self._options
-        for role, (before, peak, _) in result.rss.items():
-            if peak - before > GROWTH_BYTES_MAX:
-                result.problems.append(f"{role}: memory {before // MIB} to {peak // MIB} MiB")
-        for role, (before, peak) in result.files.items():
-            if peak - before > FILES_GROWTH_MAX:
-                result.problems.append(f"{role}: files {before} to {peak}")
-        if not options.timing:
-            return
         p99 = result.delays.get("attacked", {}).get("p99", 0.0)
         if result.ratio > options.p99_ratio_max and p99 > options.p99_floor_ms:
             result.slow.append(f"p99 of delay {result.ratio:.1f} times that without")

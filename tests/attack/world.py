@@ -27,6 +27,8 @@ START_S = 60.0
 ANSWER_S = 120.0
 #: An attack that got an honest peer this far has succeeded, and is ended for the machine's sake.
 RSS_BYTES_END = 2_000_000_000
+#: ... and one that goes on growing without the attacker is ended itself.
+RSS_BYTES_KILL = 3_000_000_000
 SAMPLE_S = 0.05
 HONEST = ("shop", "reader", "crew", "recorder")
 
@@ -97,7 +99,7 @@ class Sampler:
     """Memory and files of honest processes, looked at all the time."""
 
     def __init__(self, processes: dict[str, Process]) -> None:
-        self._pids = {role: process.process.pid for role, process in processes.items()}
+        self._processes = processes
         self.before = self.now()
         self.rss_peak = {role: rss for role, (rss, _) in self.before.items()}
         self.files_peak = {role: files for role, (_, files) in self.before.items()}
@@ -106,7 +108,8 @@ class Sampler:
         self._thread.start()
 
     def now(self) -> dict[str, tuple[int, int]]:
-        return {role: (_rss(pid), _files(pid)) for role, pid in self._pids.items()}
+        pids = {role: process.process.pid for role, process in self._processes.items()}
+        return {role: (_rss(pid), _files(pid)) for role, pid in pids.items()}
 
     def is_too_much(self) -> bool:
         return max(self.rss_peak.values()) > RSS_BYTES_END
@@ -116,6 +119,8 @@ class Sampler:
             for role, (rss, files) in self.now().items():
                 self.rss_peak[role] = max(self.rss_peak[role], rss)
                 self.files_peak[role] = max(self.files_peak[role], files)
+                if rss > RSS_BYTES_KILL:
+                    self._processes[role].process.kill()
 
     def close(self) -> None:
         self._ended.set()

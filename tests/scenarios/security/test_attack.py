@@ -17,8 +17,8 @@ MESSAGES = 2000
 OPTIONS = Options(
     rate=20_000, quiet_s=0.5, attack_s=0.5, late_s=60, late=("subscriber",), timing=False
 )
-#: What all code so far withstands; each mend adds the attack that it ends.
-SHORT = ("mutate-frames", "mutate-packets")
+#: What is withstood so far; each mend adds the attack that it ends.
+SHORT = ("mutate-dialler-listed", "mutate-frames", "mutate-packets")
 
 
 def text_of(result: Result) -> str:
