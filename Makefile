@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test lint format fuzz asan simulate sinkfuzz bench clean
+.PHONY: help setup tools demo test lint format fuzz asan attack simulate sinkfuzz bench clean
 
 help: ## show this list
 	@sed -n -e 's/^\([a-z]*\):.*## \(.*\)/\1          \2/' \
@@ -49,6 +49,10 @@ fuzz: setup ## run the long tests, for minutes
 
 asan: setup ## run the decoders' tests with sanitizers in the compiled code, for minutes
 	@sh tests/asan.sh $(BIN)/python $(ASAN_FLAGS)
+
+attack: setup ## attack live peers with a million messages, for half an hour (MESSAGES= SEED= ATTACK_FLAGS=)
+	$(BIN)/python -m tests.attack.run \
+		--messages $${MESSAGES:-1000000} --seed $${SEED:-1} $(ATTACK_FLAGS)
 
 simulate: setup ## try multicast and the durable log in random worlds (SEEDS=10000 START=0)
 	$(BIN)/python -m tests.recovery.simulation.multicast.run \
