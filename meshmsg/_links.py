@@ -349,7 +349,7 @@ class Links:
         intake.notify(Lend(link, infos, frozenset(info.name for info in asked)))
         intake.tend(time.monotonic())
         if asked:
-            starts = [intake.start_for(info, born=born) for info in asked]
+            starts = [intake.start_for(info, born=born, lent=True) for info in asked]
             self._subscribe(link, intake, starts)
 
     def _has(self, info: c.StreamInfo) -> bool:
