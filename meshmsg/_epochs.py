@@ -2,23 +2,34 @@
 
 An epoch is entered when all of the one before has been read.  What comes of it earlier waits.
 Driven by the `Intake`, with its lock held.
+
+Authority: the publisher opens its epochs.  A recorder's epoch is entered if the publisher cannot be
+asked, or has come as far itself (`Lending.on_admission` sees to that), and what a recorder says of
+its end is a claim.  A publisher that comes back and knows nothing of what only recorders vouched
+for, a later epoch or further events of this one, is right: what is left of that is withdrawn, and
+the subscription goes on where it was with the publisher.  No epoch is begun before the place where
+it was left, so that no order of messages has an event come twice.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from meshmsg._config import Tuning
 from meshmsg._control import Subscribed
+from meshmsg._event import Loss
 from meshmsg._frame import Frame
 from meshmsg._mcast_reading import put_all_together
 from meshmsg._source import Books, Source, TailHint, heard_next
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.receiver import HINT_GRACE_S, StreamReceiver
+from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
 
 if TYPE_CHECKING:
     from meshmsg._intake import Intake
+
+log = logging.getLogger("meshmsg.peer")
 
 STASH_BYTES_MAX = 16 * 1024 * 1024
 #: How often to see whether recorders have answered.
@@ -46,38 +57,44 @@ class Epochs:
     ) -> None:
         """What a stream has, heard beside the data path."""
         intake = self._intake
+        if hint.lender is not None:
+            intake.lending.on_claim(source, hint, now)
+            return
         if hint.final:
             put_all_together(intake, source, now)
             source.ends[hint.epoch] = hint.next
             intake._leavers = True
         if hint.epoch != receiver.epoch:
-            intake.lending.on_strange_tail(source, hint, now)
             return
         source.heard_next = max(source.heard_next, hint.next)
         below = None if source.packets is None else source.packets.receiver
-        if hint.lender is not None and source.link in source.lenders:
-            receiver.on_tail(hint.next, now=now)  # nothing comes by itself
-        elif hint.final or below is None or not below.is_behind:
+        if hint.final or below is None or not below.is_behind:
             receiver.on_tail_hint(hint.next, now=now)
 
     def on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
         """An epoch is ours to receive: enter it, or have it wait for its turn."""
         intake = self._intake
+        if not admission.recorded:
+            source.said = max(source.said, admission.epoch)
+            if source.is_lent:
+                self._disown(source)
         receiver, waiting = source.receiver, source.admissions
         durable = source.info.durable
         if durable and receiver is not None and admission.epoch < receiver.epoch:
             # The last words of a publisher that was killed, read after those of the next one.
             intake.counters["stale_admissions"] += 1
             return
-        if admission.over:
+        if admission.over and not admission.recorded:
             known = source.overs.get(admission.epoch, 0)
             source.overs[admission.epoch] = max(known, admission.next)
         same = receiver is not None and receiver.epoch == admission.epoch
-        if same or (receiver is None and not intake.lending.is_asking(source, now) and not waiting):
+        at_once = receiver is None and not waiting and intake.lending.may_enter(source, admission)
+        if same or (at_once and not intake.lending.is_asking(source, now)):
             self._enter(source, admission, now)
         else:
+            if not waiting:  # else whoever says it again would put it off
+                source.data_at = now
             intake.lending.put(source, admission)
-            source.data_at = now
         waiting = source.admissions
         intake._settled = intake._settled and not waiting  # first all that is there must be read
 
@@ -109,15 +126,17 @@ class Epochs:
                     intake._timer_due = min(intake._timer_due, now + ASKING_S)
                     waiting = True
                     break
+                if not intake.lending.may_enter(source, source.admissions[0]):
+                    break  # until its publisher is there
                 if source.receiver is None:
                     self._enter(source, source.admissions.popleft(), now)
                     continue
+                intake.lending.follow(source, now)
                 over = source.overs.get(source.receiver.epoch)
-                if over is not None:
-                    if source.receiver.next < over:
-                        waiting = True  # the publisher's log has the rest
-                        break
-                elif now - quiet_since < HINT_GRACE_S:
+                if source.receiver.next < (over or 0) or source.receiver.claimed:
+                    waiting = True  # the publisher's log has the rest, or recorders may have it
+                    break
+                if over is None and now - quiet_since < HINT_GRACE_S:
                     intake._timer_due = min(intake._timer_due, quiet_since + HINT_GRACE_S)
                     waiting = True
                     break
@@ -138,9 +157,15 @@ class Epochs:
         if receiver is not None and receiver.epoch == admission.epoch:
             self._come_back(source, receiver, admission, now)
             return
-        name, epoch, start = source.info.name, admission.epoch, admission.start
+        left_at = [books.stop for books in source.old_books if books.epoch == admission.epoch]
+        self._begin(source, admission, max([admission.start, *left_at]), now)
+
+    def _begin(self, source: Source, admission: Subscribed, start: int, now: float) -> None:
+        """Receive an epoch from an event on."""
+        intake, name, epoch = self._intake, source.info.name, admission.epoch
         with intake._books_lock:
-            if receiver is not None:
+            if source.receiver is not None:
+                source.books.stop = source.receiver.next
                 source.old_books.append(source.books)
             source.books = Books(name, epoch, start)
         receiver = source.receiver = StreamReceiver(
@@ -150,8 +175,9 @@ class Epochs:
             timing=self._patience if source.info.durable else self._timing,
             pending_bytes_max=self._pending_bytes_max,
         )
+        receiver.lent = start if admission.recorded else 0
         source.heard_next = max(start, admission.next)
-        source.ladder.clear()
+        source.ladder.enter(epoch)
         intake.tuner.enter(source, admission)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
@@ -163,11 +189,16 @@ class Epochs:
         # a connection, the packets below ask for it.
         if source.link is not None or source.lenders:
             receiver.on_tail(admission.next, now=now)
+            intake.lending.follow(source, now)
 
     def _come_back(
         self, source: Source, receiver: StreamReceiver, admission: Subscribed, now: float
     ) -> None:
         """After a broken connection: what came meanwhile may still be on its way."""
+        if admission.next < receiver.lent and not admission.over:
+            self._set_back(source, receiver, admission, now)
+            return
+        source.heard_next = max(source.heard_next, admission.next)
         receiver.on_tail_hint(admission.next, now=now)
         packets = source.packets
         below = None if packets is None else packets.receiver
@@ -175,3 +206,66 @@ class Epochs:
             self._intake.tuner.enter(source, admission)
         elif packets is not None and admission.seal is not None:
             packets.rekey(admission.seal.keys)
+
+    # --- what only recorders vouched for ---
+
+    def _set_back(
+        self, source: Source, receiver: StreamReceiver, admission: Subscribed, now: float
+    ) -> None:
+        """The publisher has not come as far in this epoch as recorders served events."""
+        start = min(receiver.next, admission.next)
+        if receiver.start > start and self._intake.start.reaches_back(source.info.name):
+            start = admission.first
+        self._intake.counters["disowned"] += 1
+        log.error(
+            "%s: recorders served events that are not its publisher's, from %d on: they do not "
+            "count. Which peers may record it?",
+            source.info.name,
+            start,
+        )
+        self._withdraw(source, receiver.epoch, start)
+        self._begin(source, admission, start, now)
+
+    def _disown(self, source: Source) -> None:
+        """The publisher knows nothing of the epoch that we are in: nor do we."""
+        receiver = source.receiver
+        assert receiver is not None
+        self._intake.counters["disowned"] += 1
+        log.error(
+            "%s: recorders served epoch %d, which is not its publisher's: it does not count. "
+            "Which peers may record it?",
+            source.info.name,
+            receiver.epoch,
+        )
+        self._withdraw(source, receiver.epoch, 0)
+        with self._intake._books_lock:
+            source.old_books.append(source.books)
+            source.books = Books(source.info.name, 0, 0)
+        source.receiver = None
+        known = [one for one in source.admissions if one.epoch <= source.said]
+        source.admissions.clear()
+        source.admissions.extend(known)
+
+    def _withdraw(self, source: Source, epoch: int, seq: int) -> None:
+        """Take back what is ready of an epoch from an event on."""
+        intake = self._intake
+        ready, intake._ready_bytes = list(intake._ready), 0
+        intake._ready.clear()
+        for owner, books, delivery in ready:
+            rest: Delivery | None = delivery
+            if owner is source and books.epoch == epoch:
+                rest = _before(delivery, seq)
+            if rest is not None:
+                intake._ready.append((owner, books, rest))
+                intake._ready_bytes += 0 if isinstance(rest, Loss) else len(rest.frame.data)
+
+
+def _before(delivery: Delivery, seq: int) -> Delivery | None:
+    """The part of a delivery that lies before an event."""
+    if isinstance(delivery, Loss):
+        stop = min(delivery.stop, seq)
+        if delivery.first >= stop:
+            return None
+        return Loss(delivery.stream, delivery.epoch, delivery.first, stop, delivery.reason)
+    hi = min(delivery.hi, seq - delivery.frame.first)
+    return Run(delivery.frame, delivery.lo, hi) if delivery.lo < hi else None

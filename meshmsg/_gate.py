@@ -425,9 +425,9 @@ class Gate:
 
     def is_believed(self, link: Link, message: c.Message) -> bool:
         """Whether one that we dialled may say this: about its own streams, once it is known."""
-        if not self.apart or isinstance(message, c.Welcome | c.Refused | c.Unknown):
+        if isinstance(message, c.Welcome | c.Refused | c.Unknown):
             return True
-        good = bool(link.user)
+        good = bool(link.user) or not self.apart
         if isinstance(message, c.Unsubscribed):
             known = {*link.streams, *link.recorded}
             good = good and known.issuperset(message.streams)
@@ -449,8 +449,6 @@ class Gate:
 
     def told(self, link: Link, message: c.Pong | c.Bye) -> c.Pong | c.Bye:
         """What it says about how far streams are, as far as it can know."""
-        if not self.apart:
-            return message
         tails = [tail for tail in message.tails if tail.stream in link.streams]
         if isinstance(message, c.Bye):
             return replace(message, tails=tails)

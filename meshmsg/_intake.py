@@ -97,6 +97,9 @@ AWAY_S = 0.1
 class Intake:
     """All streams of one subscription, in one order a stream."""
 
+    #: Whether recorders may lead on in a stream whose publisher is not there.
+    follows_recorders = True
+
     def __init__(
         self,
         sub: int,
@@ -177,14 +180,22 @@ class Intake:
         """Cut publishers that never finish what they send; return how many were."""
         return self._client.look()
 
-    def start_for(self, info: StreamInfo, *, born: bool) -> Start:
-        """What to ask of a publisher: go on where we are, or start where the user said."""
+    def start_for(self, info: StreamInfo, *, born: bool, lent: bool = False) -> Start:
+        """What to ask of a publisher, or of a recorder: go on where we are, or as the user said.
+
+        In an epoch that only recorders vouch for, and that the publisher has not come to, we are
+        nowhere: then it is where we were before that counts.
+        """
         source = self._by_name.get(info.name)
         receiver = None if source is None else source.receiver
         if source is not None and receiver is not None:
             with self._books_lock:
-                taken = self._figures(source.books, receiver).consumed
-            return Start(info.name, "resume", taken, receiver.epoch)
+                if lent or receiver.epoch <= max(source.said, info.epoch):
+                    taken = self._figures(source.books, receiver).consumed
+                    return Start(info.name, "resume", taken, receiver.epoch)
+                for books in reversed(source.old_books):
+                    if books.epoch <= info.epoch:
+                        return Start(info.name, "resume", books.consumed, books.epoch)
         return self.start.for_stream(info.name, born=born)
 
     def wants_history(self, stream: str) -> bool:
@@ -473,13 +484,13 @@ class Intake:
             self.guard.failed("a message")
         self.counters["bad_messages"] += 1
 
-    def _on_frame(self, source: Source, frame: Frame, now: float, repair: bool = False) -> None:
+    def _on_frame(self, source: Source, frame: Frame, now: float) -> None:
         receiver = source.receiver
         if receiver is None or frame.epoch != receiver.epoch:
             self.epochs.stash(source, frame)
             return
         source.data_at = now
-        self._deliver(source, receiver.on_frame(frame, now=now, repair=repair))
+        self._deliver(source, receiver.on_frame(frame, now=now))
         if receiver.missing:
             self._timer_due = min(self._timer_due, receiver.deadline())
 
@@ -557,6 +568,7 @@ class Intake:
             if source is None:
                 source = self._offered(info, notice.link)
             source.attach(info, notice.link)
+            source.codec = received_codec(info.codec, self._codec, self._type)
             self.lending.on_attach(source, notice.more, now)
             if info.multicast is not None:
                 self.tuner.tune_in(source, info.multicast)
@@ -580,8 +592,9 @@ class Intake:
         receiver = source.receiver
         if isinstance(notice, Said):
             if isinstance(notice.message, Subscribed):
-                if self.lending.on_admission(source, notice.link, notice.message, now):
-                    self.epochs.on_admission(source, notice.message, now)
+                admission = self.lending.on_admission(source, notice.link, notice.message, now)
+                if admission is not None:
+                    self.epochs.on_admission(source, admission, now)
             elif receiver is None:
                 self.counters["early_notices"] += 1
             elif notice.message.epoch == receiver.epoch:
@@ -604,15 +617,22 @@ class Intake:
     def _on_repair(
         self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
     ) -> None:
+        lent = notice.link is not source.link
         try:
             frame = Frame(notice.data)
         except ProtocolError:
             self.counters["bad_messages"] += 1
             return
-        if frame.stream != source.wire_id or frame.epoch != receiver.epoch:
+        if (frame.stream, frame.epoch) != (source.wire_id, receiver.epoch) or (
+            lent and notice.link not in source.lenders
+        ):
             self.counters["bad_messages"] += 1
             return
-        self._on_frame(source, frame, now, repair=True)
+        missing = receiver.missing
+        self._deliver(source, receiver.on_frame(frame, now=now, repair=True, lent=lent))
+        if receiver.missing < missing:
+            source.data_at = now
+            source.ladder.served(notice.link)
         receiver.on_answered(notice.answers, now=now)
 
     def _settle(self, now: float, drained: bool) -> None:
@@ -694,7 +714,7 @@ class Intake:
             and not self.lending.may_have(source)
         ):
             # The publisher has left, and what it answered before has been read.
-            self._deliver(source, receiver.on_end(receiver.high, "gone", now=now))
+            self._deliver(source, receiver.on_end(receiver.proved, "gone", now=now))
             asks = []
         if asks:
             self.lending.ask(source, receiver, asks, now)

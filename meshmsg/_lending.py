@@ -5,6 +5,12 @@ recorders that are connected; only what none of them has is lost.  Where a subsc
 the past, or its publisher comes back in another epoch, recorders are asked first what they have:
 the history of a stream is all that its sources have together.  Driven by the `Intake`, with its
 lock held.
+
+Authority: what a recorder says of how far a stream is counts only while its publisher cannot be
+asked, or for an epoch that this has left behind (`follow`).  Even then it is a claim: it is asked
+of that recorder and forgotten if nothing comes of it (`meshmsg.recovery.receiver`).  An epoch of a
+recorder is entered on the same terms (`may_enter`).  Its word that events are gone counts for
+itself.
 """
 
 from __future__ import annotations
@@ -59,11 +65,11 @@ class Lending:
             source = intake._by_name.get(info.name)
             if source is None:
                 source = intake._offered(info, notice.link)
+            source.ladder.forget(notice.link)
             if notice.link not in source.lenders and len(source.lenders) < LENDERS_MAX:
                 source.lenders.append(notice.link)
-            source.ladder.forget(notice.link)
-            if info.name in notice.asked:
-                self._expect(source, notice.link, now, ASK_S)
+                if info.name in notice.asked:  # once: coming again must not put anything off
+                    self._expect(source, notice.link, now, ASK_S)
         intake._settled = False
         intake._timer_due = now
 
@@ -74,6 +80,9 @@ class Lending:
     def on_attach(self, source: Source, more: bool, now: float) -> None:
         """The publisher of a stream is there; `more` peers may be soon."""
         source.ladder.forget(source.link)
+        known = [one for one in source.admissions if self.may_enter(source, one)]
+        source.admissions.clear()
+        source.admissions.extend(known)
         if more and source.receiver is None and self._intake.start.reaches_back(source.info.name):
             self._expect(source, SOMEBODY, now, PATIENCE_S)
 
@@ -83,15 +92,38 @@ class Lending:
             source.asked.pop(SOMEBODY, None)
         self._intake._timer_due = now
 
-    def on_strange_tail(self, source: Source, hint: TailHint, now: float) -> None:
-        """A recorder is in a later epoch, and the publisher is not there to tell us of it."""
+    def on_claim(self, source: Source, hint: TailHint, now: float) -> None:
+        """A recorder says how far it is."""
         receiver, link = source.receiver, hint.lender
-        if receiver is None or link is None or hint.epoch < receiver.epoch or source.admissions:
+        if receiver is None or link not in source.lenders:
             return
-        if not self._up([source.link]) and link in source.lenders and link not in source.asked:
+        source.ladder.claim(link, hint.epoch, hint.next, now=now)
+        if hint.epoch == receiver.epoch:
+            self.follow(source, now)
+            return
+        # It may be in a later epoch, and the publisher is not there to tell us of it.
+        later = hint.epoch > receiver.epoch and not source.admissions
+        if later and self._is_led(source) and link not in source.asked:
             source.asked_until = now + ASK_S
             self._ask_for_history(source, link, now)
             self._intake._settled = False
+
+    def follow(self, source: Source, now: float) -> None:
+        """Ask for what recorders claim to have beyond what is proved, if that counts now."""
+        receiver = source.receiver
+        assert receiver is not None
+        if self._is_led(source) or source.info.epoch > receiver.epoch:
+            receiver.on_claim(source.ladder.claimed(self._up(source.lenders)), now=now)
+            self._intake._timer_due = min(self._intake._timer_due, receiver.deadline())
+        else:
+            receiver.retract(now=now)
+
+    def _is_led(self, source: Source) -> bool:
+        """Whether recorders may lead on: the publisher is not there.
+
+        What is written to a log cannot be taken back: a recorder follows publishers only.
+        """
+        return self._intake.follows_recorders and not source.has_publisher
 
     def is_asking(self, source: Source, now: float) -> bool:
         """Whether a recorder has yet to say what it has of epochs before the next."""
@@ -117,51 +149,91 @@ class Lending:
 
     # --- epochs ---
 
-    def on_admission(self, source: Source, link: Any, admission: Subscribed, now: float) -> bool:
-        """A source says what it has of an epoch; `False` if that is of no use any more."""
+    def on_admission(
+        self, source: Source, link: Any, admission: Subscribed, now: float
+    ) -> Subscribed | None:
+        """A source says what it has of an epoch; returns what there is to enter, if anything."""
+        if admission.recorded:
+            return self._on_lent_epoch(source, link, admission, now)
         receiver = source.receiver
-        if admission.over and receiver is not None and admission.epoch < receiver.epoch:
-            if not admission.recorded:  # of a recorder: we had not left it when we asked
-                self._intake.counters["stale_admissions"] += 1
-            return False
-        if not admission.recorded:
-            is_new = receiver is not None and not admission.over
-            # Where the publisher has a log, that has the end of the old one.
-            is_new = is_new and receiver is not None and receiver.epoch not in source.overs
-            if is_new and receiver is not None and admission.epoch > receiver.epoch:
-                for lender in self._up(source.lenders):
-                    # It may have what the process had that ended.
-                    source.asked_until = max(source.asked_until, now + ASK_S)
-                    if lender not in source.asked:
-                        self._ask_for_history(source, lender, now)
-            return True
+        if receiver is None or source.said < receiver.epoch:
+            return admission
+        if admission.over and admission.epoch < receiver.epoch:
+            self._intake.counters["stale_admissions"] += 1
+            return None
+        # Where the publisher has a log, that has the end of the old one.
+        is_new = not admission.over and receiver.epoch not in source.overs
+        if is_new and admission.epoch > receiver.epoch:
+            for lender in self._up(source.lenders):
+                # It may have what the process had that ended.
+                source.asked_until = max(source.asked_until, now + ASK_S)
+                if lender not in source.asked:
+                    self._ask_for_history(source, lender, now)
+        return admission
+
+    def _on_lent_epoch(
+        self, source: Source, link: Any, admission: Subscribed, now: float
+    ) -> Subscribed | None:
+        """A recorder says what it has of an epoch: a start, and a claim."""
+        receiver = source.receiver
         if not admission.over:
             newest = max((known.epoch for known in source.admissions), default=0)
-            behind = admission.epoch < newest
+            behind = admission.epoch < newest  # it has not heard of the new epoch yet
             if not behind or now - (source.asked_until - ASK_S) >= BEHIND_S:
                 source.asked.pop(link, None)
-            if behind:  # it has not heard of the new epoch, and may yet read on in the old one
-                known = source.overs.get(admission.epoch, 0)
-                source.overs[admission.epoch] = max(known, admission.next)
-        if receiver is not None and any(b.epoch == admission.epoch for b in source.old_books):
-            return False  # we have been there
-        return receiver is None or admission.epoch >= receiver.epoch
+        if link not in source.lenders:
+            return None
+        if source.link is not None and not self.may_enter(source, admission):
+            self._intake.counters["unproved_epochs"] += 1
+            return None
+        source.ladder.claim(link, admission.epoch, admission.next, now=now)
+        if receiver is not None and admission.epoch <= receiver.epoch:
+            if admission.epoch == receiver.epoch:
+                self.follow(source, now)
+            return None
+        if any(books.epoch == admission.epoch for books in source.old_books):
+            return None  # we have been there
+        wanted = self._intake.start.for_stream(source.info.name)
+        start = min(admission.start, admission.next)
+        if receiver is None and wanted.kind == "resume":
+            if admission.epoch < wanted.epoch:
+                return None
+            start = max(start, wanted.value if admission.epoch == wanted.epoch else 0)
+        return replace(admission, start=start, next=start)
+
+    def may_enter(self, source: Source, admission: Subscribed) -> bool:
+        """Whether an epoch is vouched for: by the publisher, or, where that is away, by anybody."""
+        if not admission.recorded or self._is_led(source):
+            return True
+        return source.link is not None and bool(admission.epoch <= source.info.epoch)
 
     def put(self, source: Source, admission: Subscribed) -> None:
         """Have an epoch wait for its turn: one entry for all that its sources have."""
         waiting = source.admissions
         for at, known in enumerate(waiting):
             if known.epoch == admission.epoch:
-                if source.lenders:
+                if known.recorded != admission.recorded:
+                    mine, lent = sorted((known, admission), key=lambda one: one.recorded)
+                    waiting[at] = replace(mine, start=self._joint_start(mine, lent))
+                elif known.recorded:
                     waiting[at] = _joined(known, admission)
                 elif admission.over or not known.over:  # how it ended was said since
                     waiting[at] = admission
+                    if source.lenders:
+                        waiting[at] = replace(admission, start=self._joint_start(admission, known))
                 return
         waiting.append(admission)
         if source.lenders or source.info.durable:  # the epochs of a log only grow
             ordered = sorted(waiting, key=lambda known: known.epoch)
             waiting.clear()
             waiting.extend(ordered)
+
+    def _joint_start(self, mine: Subscribed, lent: Subscribed) -> int:
+        """Where to begin in an epoch of which the publisher and a recorder have something."""
+        start = max(mine.origin, min(mine.start, lent.start))
+        if self._intake.start.kind == "last" and not mine.over:
+            start = max(start, min(mine.start, mine.next - self._intake.start.value))
+        return start
 
     # --- repair ---
 
@@ -185,13 +257,24 @@ class Lending:
             if source.link is not None:
                 self._nack(source, receiver, source.link, ranges)
             return
-        asks, left = source.ladder.route(ranges, self._up([source.link, *source.lenders]))
+        asks, left = self._route(source, receiver, ranges, now)
         for link, some in asks.items():
             self._nack(source, receiver, link, some)
             if link is not source.link:
                 intake.counters["lender_nacks"] += 1
         if left:
             self._give_up(source, receiver, left, now)
+
+    def _route(
+        self, source: Source, receiver: StreamReceiver, ranges: list[Range], now: float
+    ) -> tuple[dict[Any, list[Range]], list[Range]]:
+        return source.ladder.route(
+            ranges,
+            self._up([source.link]),
+            self._up(source.lenders),
+            proved=receiver.proved,
+            now=now,
+        )
 
     def _nack(
         self, source: Source, receiver: StreamReceiver, link: Any, ranges: list[Range]
@@ -206,6 +289,9 @@ class Lending:
         self, source: Source, receiver: StreamReceiver, ranges: list[Range], now: float
     ) -> None:
         """Nobody who is there has these."""
+        if receiver.claimed and not self._route(source, receiver, receiver.claimed, now)[0]:
+            receiver.retract(now=now)
+            source.ladder.withdraw(receiver.proved, now=now)
         if source.info.durable and source.link is not None and source.link.state != "up":
             receiver.hold(now=now)  # its log has it, or knows why not
             return
@@ -219,6 +305,9 @@ class Lending:
     ) -> None:
         """A source does not have what it was asked for: ask the next, or it is lost."""
         intake = self._intake
+        if link is not source.link and link not in source.lenders:
+            intake.counters["bad_messages"] += 1
+            return
         if source.lenders:
             missing = receiver.missing_of(gone.ranges)
             source.ladder.refuse(link, missing, gone.reason)
@@ -231,14 +320,12 @@ class Lending:
 
 
 def _joined(one: Subscribed, other: Subscribed) -> Subscribed:
-    """What two sources have of an epoch together."""
+    """What two recorders have of an epoch together."""
     return replace(
         one,
         origin=min(one.origin, other.origin),
         first=min(one.first, other.first),
-        next=max(one.next, other.next),
+        next=min(one.next, other.next),
         start=min(one.start, other.start),
-        packet=max(one.packet, other.packet),
         over=one.over and other.over,
-        recorded=one.recorded and other.recorded,
     )

@@ -373,7 +373,9 @@ class Links:
     def _subscribe(
         self, link: Link, intake: Intake, infos: list[c.StreamInfo], *, born: bool
     ) -> None:
-        starts = [intake.start_for(info, born=born) for info in infos]
+        starts = [
+            intake.start_for(info, born=born, lent=info.name in link.recorded) for info in infos
+        ]
         names = [info.name for info in infos]
         self.unconfirmed.asked(link, intake.sub, names, born=born, now=time.monotonic())
         patterns = [pattern.text for pattern in intake.filter.patterns]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +30,7 @@ from meshmsg._packet import (
     packet_kind,
 )
 from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.packet_receiver import PacketReceiver
+from meshmsg.recovery.packet_receiver import AHEAD_S, PacketReceiver
 from meshmsg.recovery.parity import has_parity_library
 from meshmsg.transports.interfaces import find_interface
 from meshmsg.transports.multicast import Datagram, Group, MulticastClient
@@ -44,6 +44,9 @@ WINDOW_PARTS = 4
 
 #: Frames put together at once, of those that a repair has made complete.
 FRAMES_AT_ONCE = 2
+
+#: Epochs of a feed that are remembered, so that it can go back to them.
+EPOCHS_MAX = 100
 
 #: Epoch, first packet, first event, and one past the last event, as a feed begins.
 Begin = Callable[[int, int, int, int], None]
@@ -112,6 +115,7 @@ class PacketSource:
         self._sender: tuple[Any, ...] | None = None  # where the last good packet came from
         self._pinned: list[tuple[Any, ...]] = []  # by hand: the senders that we listen to
         self._heard_at = -NEVER
+        self._entered: deque[int] = deque(maxlen=EPOCHS_MAX)
         # A packet always: with less, the sender could send nothing.
         self._window_max = max(info.packet_bytes, min(line.window_bytes for line in lines))
         if info.reach_bytes:  # reported in parts of what the sender waits for
@@ -144,6 +148,7 @@ class PacketSource:
             lines=len(self.lines),
         )
         self.receiver.frames_max = FRAMES_AT_ONCE
+        self._entered.append(epoch)
         if self.info.parity and has_parity_library():
             self.receiver.use_parity()
         elif self.info.parity:  # its packets are passed over, and what is lost is asked for
@@ -237,26 +242,31 @@ class PacketSource:
         return now - self._heard_at > self.info.receiver_timeout_s
 
     def _consider(self, packet: bytes, source: tuple[Any, ...], now: float) -> None:
-        """By hand: an epoch that is not ours.  A later one of the same sender is entered."""
+        """By hand: an epoch that is not ours.  A later one of the same sender is entered.
+
+        So is an earlier one, if for a while nothing is heard of ours: one packet that somebody else
+        sent may have led us there.
+        """
         assert self.begin is not None
         epoch = int.from_bytes(packet[16:24], "little")
         receiver = self.receiver
         if receiver is not None and (
-            epoch < receiver.epoch or (source not in self._pinned and not self._is_silent(now))
+            (epoch < receiver.epoch and now - self._heard_at < AHEAD_S)
+            or (source not in self._pinned and not self._is_silent(now))
         ):
             self.counters["other_epochs"] += 1
             return
         kind = packet_kind(packet)
-        if receiver is not None:
-            # All of a new epoch is ours, from its first packet on; its heartbeat proves it.
-            if kind == HEARTBEAT and isinstance(_decoded(packet), PacketBeat):
-                self.begin(epoch, 0, 0, 0)
-        elif kind == HEARTBEAT:
-            beat = _decoded(packet)
+        beat = _decoded(packet) if kind == HEARTBEAT else None
+        if receiver is not None and (epoch > receiver.epoch or epoch in self._entered):
+            # All of a new epoch is ours, from its first packet on, and of one that we were in what
+            # we have not had yet; its heartbeat proves it.
             if isinstance(beat, PacketBeat):
-                at = self.begin_at
-                first, event = (beat.next, beat.next_event) if at is None else at(beat)
-                self.begin(epoch, first, event, beat.next_event)
+                self.begin(epoch, 0 if epoch > receiver.epoch else beat.first, 0, 0)
+        elif isinstance(beat, PacketBeat):
+            at = self.begin_at
+            first, event = (beat.next, beat.next_event) if at is None else at(beat)
+            self.begin(epoch, first, event, beat.next_event)
         elif 0 < kind <= REPAIR and len(packet) > DATA_HEAD.size and self.begin_at is None:
             head = DATA_HEAD.unpack_from(packet)
             if head[1] != REPAIR and head[3] == 0:

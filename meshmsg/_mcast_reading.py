@@ -92,9 +92,12 @@ def after_packets(intake: Intake, source: Source, packets: PacketSource, now: fl
     receiver, below = source.receiver, packets.receiver
     if receiver is None or below is None or below.epoch != receiver.epoch:
         return
-    if below.event_next > receiver.high:
-        source.heard_next = max(source.heard_next, below.event_next)
-        receiver.on_tail(below.event_next, now=now)
+    if below.tail is not None:
+        tail = below.take_tail(receiver.high)
+        if source.link is not None:  # then its publisher says so by the control channel, too
+            tail = min(tail, source.heard_next)
+        source.heard_next = max(source.heard_next, tail)
+        receiver.on_tail(tail, now=now)
     if receiver.missing and source.link is None and not source.lenders:
         # No connection, no other way to ask: what the packets could not bring is lost.
         reason = below.lost_reason or "overflow"

@@ -531,7 +531,7 @@ class Node:
         if isinstance(message, c.Repair):
             if frame is None:
                 raise ProtocolError("a repair without a frame")
-            intake.notify(RepairFrame(message.stream, frame, message.answers))
+            intake.notify(RepairFrame(link, message.stream, frame, message.answers))
         elif isinstance(message, c.StatusPlease):
             intake.tend(time.monotonic(), force=True)
             self._send_status(intake, link, message.number)

@@ -50,6 +50,8 @@ Item = tuple[Source, Books, Delivery]
 class RecorderIntake(Intake):
     """A subscription whose consumer is a log."""
 
+    follows_recorders = False
+
     def _figures(self, books: Books, receiver: StreamReceiver | None) -> Figures:
         return super()._figures(books, None)  # received is what is in the log
 

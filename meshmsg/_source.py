@@ -137,8 +137,9 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class RepairFrame:
-    """A frame that was asked for."""
+    """A frame that was asked for, and who sent it."""
 
+    link: Any
     stream: str
     data: bytes
     answers: int
@@ -162,12 +163,13 @@ Notice = Attach | Lend | Complete | Join | Detach | Heard
 class Books:
     """What became of the events of one epoch of a stream, counted as it happens."""
 
-    __slots__ = ("consumed", "delivered", "epoch", "filtered", "lost", "start", "stream")
+    __slots__ = ("consumed", "delivered", "epoch", "filtered", "lost", "start", "stop", "stream")
 
     def __init__(self, stream: str, epoch: int, start: int) -> None:
         self.stream = stream
         self.epoch = epoch
         self.start = start
+        self.stop = start  #: one past what was handed on, once they are closed
         self.consumed = start
         self.delivered = 0
         self.filtered = 0
@@ -196,6 +198,7 @@ class Source:
         "overs",
         "packets",
         "receiver",
+        "said",
         "stash",
         "stash_bytes",
         "unreported_bytes",
@@ -203,31 +206,51 @@ class Source:
     )
 
     def __init__(self, info: StreamInfo, wire_id: int, link: Any, codec: Codec) -> None:
+        """As `link` describes it; its publisher is yet to be attached."""
         self.wire_id = wire_id
         self.codec = codec
-        self.attach(info, link)
+        self.link: Any = None  #: to its publisher; `None` before that was there
+        self.said = 0  #: the latest epoch that its publisher has spoken of
+        self._describe(info, link)
         self.receiver: StreamReceiver | None = None
         self.packets: PacketSource | None = None  #: of a multicast stream
         #: Epochs to be entered, one after the other, when all that came before is read.
         self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
         self.data_at = 0.0  #: when data of the current epoch came last
         self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
-        self.overs: dict[int, int] = {}  #: where epochs ended that the publisher's log has
+        self.overs: dict[int, int] = {}  #: where epochs ended, by the publisher's log
         self.stash: list[Frame] = []
         self.stash_bytes = 0
         self.heard_next = 0
         self.books = Books(info.name, 0, 0)
         self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
         self.unreported_bytes = 0
-        self.ladder = Ladder()  #: who has refused what of the current epoch
+        self.ladder = Ladder()  #: who claims and who has refused what
         self.lenders: list[Any] = []  #: links to peers that have recorded the stream
         self.asked: dict[Any, float] = {}  #: who has yet to say what it has, since when
         self.asked_until = 0.0
 
     def attach(self, info: StreamInfo, link: Any) -> None:
-        """Its publisher, or a recorder, is there."""
-        self.info = info
+        """Its publisher is there."""
         self.link = link
+        self.said = max(self.said, info.epoch)
+        if link in self.lenders:  # another peer had this address
+            self.lenders.remove(link)
+        self._describe(info, link)
+
+    @property
+    def has_publisher(self) -> bool:
+        """Whether its publisher can be asked."""
+        return self.link is not None and self.link.state == "up"
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether only recorders vouch for the epoch that is being received."""
+        receiver = self.receiver
+        return receiver is not None and self.link is not None and self.said < receiver.epoch
+
+    def _describe(self, info: StreamInfo, link: Any) -> None:
+        self.info = info
         #: What its publisher may say in it, where peers are told apart.
         self.only = Pattern(info.topics) if getattr(link, "user", b"") else None
         self.keeps = Verdicts()  #: what the subscription takes of it

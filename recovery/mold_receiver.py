@@ -2,6 +2,12 @@
 
 Pure: packets and `now` in; messages, losses and requests out.  One session at a time: sequence
 numbers mean something within it only.
+
+Authority: the protocol has no seals, so that no packet of a line is believed for good.  A number
+far ahead counts when the line says so for a while and nothing else.  If all that a line says for a
+while lies behind what was heard of, it is right: what lies beyond is forgotten, and the receiver
+goes back to where it handed on messages last.  The end of a session counts when nothing contradicts
+it for a while.  No message is handed on twice.
 """
 
 from __future__ import annotations
@@ -16,6 +22,16 @@ from typing import NamedTuple
 REQUESTS_MAX = 8
 #: What one request asks for at most: the format has two bytes for it.
 COUNT_MAX = 0xFFFE
+
+
+#: A packet further ahead than this is not believed at once.
+JUMP_MESSAGES_MAX = 1 << 22
+#: What a line says for this long, and nothing else, is so.
+LINE_S = 1.0
+#: A session has ended if this long nothing but its end was said: a line has a heartbeat a second.
+END_S = 2.5
+#: What a message that is held takes beside its bytes.
+MESSAGE_COST_BYTES = 64
 
 
 class MoldLoss(NamedTuple):
@@ -59,6 +75,8 @@ class MoldTiming:
     """A gap for which nothing came for this long is declared lost."""
     held_max: int = 200_000
     """Messages that are held behind a gap; what comes beyond is asked for again later."""
+    held_bytes_max: int = 64 * 1024 * 1024
+    """Memory that they may take, about."""
 
 
 class MoldReceiver:
@@ -75,7 +93,13 @@ class MoldReceiver:
         self._stop = first or 0  # one past the highest number heard of
         self._starts: list[int] = []  # of held packets, ascending
         self._held: dict[int, Sequence[bytes]] = {}
-        self._held_count = 0
+        self._held_count = self._held_bytes = 0
+        self._heard = False
+        self._handed_on = first or 0  # one past the last message that was
+        self._far_since: float | None = None  # packets from far ahead come, and no others
+        self._behind_since: float | None = None  # the lines speak of less than we heard of
+        self._behind_stop = 0  # ... and of this
+        self._ends_since: float | None = None
         self._ready: deque[MoldMessages | MoldLoss] = deque()
         self._ask_at: float | None = None
         self._give_up_at = 0.0
@@ -91,19 +115,32 @@ class MoldReceiver:
         return 0 if self.next is None else self._stop - self.next - self._held_count
 
     def on_packet(
-        self, session: str, first: int, messages: Sequence[bytes], ends: bool, now: float
+        self,
+        session: str,
+        first: int,
+        messages: Sequence[bytes],
+        ends: bool,
+        now: float,
+        *,
+        asked: bool = False,
     ) -> None:
-        """A packet came, by whatever way."""
+        """A packet came on a line, or, if it was `asked` for, from the server."""
         if self.session is None:
             self.session = session
         if session != self.session:
             self.counters["other_sessions"] += 1
             return
         if self.next is None:
-            self.next = self._stop = first
-        self.ended = self.ended or ends
+            self.next = self._stop = self._handed_on = first
         stop = first + len(messages)
-        self._stop = max(self._stop, stop)
+        if asked:
+            if stop > self._stop:
+                self.counters["far_packets"] += 1  # nobody can have asked for it
+                return
+        elif self._is_far(stop, now):
+            return
+        else:
+            self._hear(stop, ends, now)
         if not messages:
             self.counters["heartbeats"] += not ends
         elif stop <= self.next:
@@ -115,15 +152,59 @@ class MoldReceiver:
             self._hold(first, messages)
         self._watch(now)
 
+    def _is_far(self, stop: int, now: float) -> bool:
+        """Whether a packet is from too far ahead to be believed (yet)."""
+        near = stop - self._stop <= JUMP_MESSAGES_MAX
+        if near or not self._heard:
+            self._heard, self._far_since = True, None
+            return False
+        if self._far_since is None:
+            self._far_since = now
+        if now - self._far_since >= LINE_S:
+            return False
+        self.counters["far_packets"] += 1
+        return True
+
+    def _hear(self, stop: int, ends: bool, now: float) -> None:
+        """A line says how far the session is."""
+        if not ends:
+            self._ends_since = None
+        elif self._ends_since is None:
+            self._ends_since = now
+        if stop >= self._stop:
+            self._stop, self._behind_since = stop, None
+            return
+        if self._behind_since is None:
+            self._behind_since, self._behind_stop = now, stop
+        self._behind_stop = max(self._behind_stop, stop)
+        if now - self._behind_since >= LINE_S:
+            self._behind_since = None
+            if self._stop > self._handed_on:  # else it is a line that comes behind the other
+                self._set_back(self._behind_stop)
+
+    def _set_back(self, stop: int) -> None:
+        """The session has not come as far as somebody said."""
+        self.counters["set_back"] += 1
+        while self._starts and self._starts[-1] >= stop:
+            self._drop(len(self._starts) - 1)
+        self.next = self._handed_on
+        held = self._starts[-1] + len(self._held[self._starts[-1]]) if self._starts else 0
+        self._stop = max(self.next, stop, held)
+        self._ask_at = None
+
     def _hand_on(self, messages: Sequence[bytes]) -> None:
         assert self.session is not None
         assert self.next is not None
         self.counters["messages"] += len(messages)
         self._ready.append(MoldMessages(self.session, self.next, messages))
         self.next += len(messages)
+        self._handed_on = self.next
 
     def _hold(self, first: int, messages: Sequence[bytes]) -> None:
-        if self._held_count + len(messages) > self._timing.held_max:
+        if (
+            self._held_count + len(messages) > self._timing.held_max
+            or self._held_bytes + _cost(messages) > self._timing.held_bytes_max
+        ):
             self.counters["held_full"] += 1
             return
         # Two lines cut their packets alike, a re-request server may not: keep what is new of it.
@@ -133,6 +214,7 @@ class MoldReceiver:
             insort(self._starts, at)
             self._held[at] = part
             self._held_count += len(part)
+            self._held_bytes += _cost(part)
 
     def _new_parts(
         self, first: int, messages: Sequence[bytes]
@@ -154,7 +236,7 @@ class MoldReceiver:
         """What was held behind a gap that has closed; and there was progress."""
         assert self.next is not None
         while self._starts and (start := self._starts[0]) <= self.next:
-            messages = self._pop()
+            messages = self._drop(0)
             known = self.next - start  # an answer was cut otherwise than this
             if known < len(messages):
                 self._hand_on(messages[known:])
@@ -162,9 +244,11 @@ class MoldReceiver:
         if self._ask_at is not None:  # part of an answer: ask for the rest without waiting long
             self._ask_at = min(self._ask_at, now + self._timing.delay_s)
 
-    def _pop(self) -> Sequence[bytes]:
-        messages = self._held.pop(self._starts.pop(0))
+    def _drop(self, place: int) -> Sequence[bytes]:
+        """Hold a packet no longer."""
+        messages = self._held.pop(self._starts.pop(place))
         self._held_count -= len(messages)
+        self._held_bytes -= _cost(messages)
         return messages
 
     def _watch(self, now: float) -> None:
@@ -179,10 +263,15 @@ class MoldReceiver:
 
     def deadline(self) -> float | None:
         """When `on_deadline` wants to be called."""
-        return self._ask_at
+        if self._ends_since is None or self.ended:
+            return self._ask_at
+        ends_at = self._ends_since + END_S
+        return ends_at if self._ask_at is None else min(self._ask_at, ends_at)
 
     def on_deadline(self, now: float) -> list[Wanted]:
         """Give up what is overdue, and say what to ask for now."""
+        if self._ends_since is not None and now - self._ends_since >= END_S:
+            self.ended = True
         if self._ask_at is None or now < self._ask_at:
             return []
         if now >= self._give_up_at:
@@ -224,3 +313,7 @@ class MoldReceiver:
         """All that is ready, in order of its numbers."""
         while self._ready:
             yield self._ready.popleft()
+
+
+def _cost(messages: Sequence[bytes]) -> int:
+    return sum(map(len, messages)) + MESSAGE_COST_BYTES * len(messages)

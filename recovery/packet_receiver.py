@@ -4,6 +4,13 @@ Finds gaps in the packet numbers, says when to ask for what (`LossDetector` has 
 frames together from their packets, and proves each by its checksum before it is handed on.  What
 cannot be had is skipped: the gap then shows in the events' own numbers, and the stream's receiver
 goes on with the next rung of the ladder.  One receiver serves one epoch of one stream.
+
+Authority: without seals anybody near can send in the sender's name, so that no packet is believed
+for good.  A frame proves itself.  A number far ahead is believed when it is said for a while and
+nothing else is.  A heartbeat may lead ahead, over what the sender no longer holds; if all that is
+heard for a while lies behind, the receiver goes back to where it left off.  The number of events
+that a heartbeat names counts only where packets were passed over, after it was said for a while,
+and no further than the packets that were passed over can reach.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from struct import Struct
 from typing import Any
 
 from meshmsg._errors import ProtocolError
-from meshmsg._frame import Frame
+from meshmsg._frame import FRAME_EVENTS_MAX, Frame
 from meshmsg._packet import (
     ANSWERS,
     CONFIRM,
@@ -86,7 +93,8 @@ class PacketReceiver:
         self.started = start is not None
         self.next = start or 0  #: packets before this number are handed on or skipped
         self.high = self.next  #: one past the highest number heard of
-        self.event_next = 0  #: events before this number exist, and their packets were seen to
+        #: What heartbeats say that the next event is, over how many packets; for `take_tail`.
+        self.tail: tuple[int, int] | None = None
         self.lost_reason = ""  #: why packets were given up last
         self.ended = False  #: the sender says that nothing more will come
         self.singles = 0  #: frames that were one packet and the next one
@@ -105,7 +113,9 @@ class PacketReceiver:
         self._frame: tuple[Any, ...] | None = None
         self._shape: tuple[Any, ...] | None = None  # of the frame whose packet came last
         self._skipping = start is None  # until a frame begins
-        self._skipped_to = self.next  # what was skipped ended here
+        self._skipped_from = self.next  # what was skipped began here, after the last whole frame
+        self._skipped_to = self.next  # ... and ended here
+        self._tail_since: float | None = None  # heartbeats say where events are after it
         self._ahead_since: float | None = None
         self._ids = (PACKET_MAGIC, stream, epoch)
         self._spoiled: dict[int, int] = {}
@@ -161,7 +171,7 @@ class PacketReceiver:
         if refused:
             self.lines[line]["again"] += refused
         if self._beat is not None:
-            self._look_at_beat()
+            self._look_at_beat(now)
         return out
 
     def go_on(self, *, now: float) -> list[Frame]:
@@ -173,7 +183,7 @@ class PacketReceiver:
         out: list[Frame] = []
         self._advance(out, now)
         if self._beat is not None:
-            self._look_at_beat()
+            self._look_at_beat(now)
         return out
 
     def is_single(self, data: bytes, event: int) -> bool:
@@ -287,7 +297,7 @@ class PacketReceiver:
             if fields.place or fields.kind == REPAIR:
                 return False
             self.started = True
-            self.next = self.high = self._skipped_to = number
+            self.next = self.high = self._skipped_from = self._skipped_to = number
         if number < self.high and not self._is_wanted(number):
             self.counters["duplicates"] += 1
             return False
@@ -389,7 +399,7 @@ class PacketReceiver:
                 first, stop = self._lost.pop_first()
                 self.counters["lost_packets"] += stop - max(first, number)
                 self.next = max(number, stop)
-                self._skip()
+                self._skip(number - self._part_count)
             else:
                 return
 
@@ -455,8 +465,10 @@ class PacketReceiver:
         self._frame = None
         self._ask_again(number - parts, parts + 1, now)
 
-    def _skip(self) -> None:
-        """What was next is lost, and with it the frame that it belonged to."""
+    def _skip(self, first: int) -> None:
+        """What was next is lost, and with it the frame that it belonged to, from `first` on."""
+        if not self._skipping:
+            self._skipped_from = first
         if self._parts:
             self.counters["dropped_frames"] += 1
             self._parts, self._part_count = [], 0
@@ -498,7 +510,7 @@ class PacketReceiver:
         tries = self._spoiled.get(first, 0) + 1
         if tries > SPOILED_MAX or len(self._spoiled) >= SPOILED_FRAMES_MAX:
             self._spoiled.clear()
-            self._skip()
+            self._skip(first)
             self.counters["dropped_frames"] += 1
             return
         self._spoiled[first] = tries
@@ -529,15 +541,17 @@ class PacketReceiver:
             )
             self._advance(out, now)
         self._beat = (beat.next, beat.next_event)
-        self._look_at_beat()
+        self._look_at_beat(now)
 
     def _look_back(self, beat: PacketBeat, now: float) -> None:
         """This heartbeat is late, or another one led us to where the sender has not come.
 
-        If all that the sender says and sends for a while lies behind, go back to it.
+        If all that the sender says and sends for a while lies behind, go back to it: to the first
+        packet that was passed over, if it still has that.
         """
         if self._ahead_since is None:
             self._ahead_since = now
+        self._tail_since = None
         if now - self._ahead_since < AHEAD_S:
             return
         self.counters["set_back"] += 1
@@ -547,9 +561,13 @@ class PacketReceiver:
         self._held.clear()
         self._lost.clear()
         self._spoiled.clear()
-        self.next = self.high = beat.next
-        self._skip()
-        self._beat = None
+        self._beat = self.tail = None
+        passed = self._skipped_from if self._skipping else beat.next
+        self.next = max(beat.first, min(passed, beat.next))
+        self._skip(self.next)
+        self.high = beat.next
+        if self.next < beat.next:
+            self._detector.add(self.next, beat.next, now=now)
 
     def _is_far(self, beat: PacketBeat, now: float) -> bool:
         """Whether a heartbeat is from too far ahead to be believed (yet).
@@ -570,16 +588,30 @@ class PacketReceiver:
         """Begin with the oldest that the sender still has."""
         if not self.started:
             self.started = True
-            self.next = self.high = self._skipped_to = beat.first
+            self.next = self.high = self._skipped_from = self._skipped_to = beat.first
 
-    def _look_at_beat(self) -> None:
+    def _look_at_beat(self, now: float) -> None:
         assert self._beat is not None
         next_, next_event = self._beat
-        if self.next >= next_:
-            # After a frame that came whole it is known where events are, whatever anybody says.
-            if self._skipping:
-                self.event_next = max(self.event_next, next_event)
-            self._beat = None
+        if self.next < next_:
+            return
+        self._beat = None
+        # After a frame that came whole it is known where events are, whatever anybody says.
+        if not self._skipping:
+            self._tail_since = None
+        elif self._tail_since is None:
+            self._tail_since = now
+        elif now - self._tail_since >= AHEAD_S:
+            self.tail = (next_event, next_ - self._skipped_from)
+
+    def take_tail(self, known: int) -> int:
+        """One past the last event that heartbeats speak of, if they say anything new.
+
+        The caller knows of events before `known`, which were in packets before those passed over.
+        """
+        next_event, packets = self.tail or (0, 0)
+        self.tail = None
+        return min(next_event, known + FRAME_EVENTS_MAX * packets)
 
     def _doubt(self, next_: int, now: float) -> None:
         """The sender has not come as far as we heard: what lies beyond was never sent."""
@@ -656,7 +688,7 @@ class PacketReceiver:
             self.lost_reason = "deadline"
             self._advance(out, now)
             if self._beat is not None:
-                self._look_at_beat()
+                self._look_at_beat(now)
         if not asks:
             return [], out
         self.counters["nacks"] += 1

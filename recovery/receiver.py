@@ -3,6 +3,24 @@
 Frames, heartbeats and answers to repair requests go in; runs of events in order and `Loss` reports
 come out, each number exactly once in one of the two.  One receiver serves one epoch of one stream
 for one subscription.
+
+Authority: a number is believed only from who can know it.
+
+| who says that events before `n` exist | call | believed |
+|---|---|---|
+| the publisher, in the order of its data | `on_frame`, `on_tail` | at once: the number is proved |
+| the publisher, beside its data | `on_tail_hint` | when the data path was empty for a while |
+| a repair source that is not the publisher | `on_claim` | never: the number is claimed |
+| a frame of such a source | `on_frame(lent=True)` | below `high`; it proves what it holds |
+
+`high` is one past the highest number heard of, `proved` one past the highest that is proved; they
+differ while a claim stands.  Claimed numbers are asked for like missing ones, but they are never
+lost: when nobody serves them, or the publisher speaks again, `retract` forgets them.  So a source
+that lies about how far a stream is costs a few requests, and no event and no report.
+
+The caller takes claims only while the publisher cannot be asked.  Events that were served beyond
+what the publisher had said (`lent`) were believed for want of anybody better; if it comes back in
+the same epoch and has not come that far, they were false, and the caller begins anew at its number.
 """
 
 from __future__ import annotations
@@ -15,6 +33,7 @@ from typing import NamedTuple
 
 from meshmsg._event import Loss
 from meshmsg._frame import Frame
+from meshmsg._subframe import cut
 from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
 from meshmsg.recovery.ranges import RangeSet
 
@@ -42,6 +61,7 @@ class StreamReceiver:
     """Order and completeness for one epoch of one stream."""
 
     __slots__ = (
+        "_claimed",
         "_detector",
         "_have",
         "_hint",
@@ -52,6 +72,7 @@ class StreamReceiver:
         "counters",
         "epoch",
         "high",
+        "lent",
         "next",
         "pending_bytes",
         "request",
@@ -74,9 +95,11 @@ class StreamReceiver:
         self.start = start
         self.next = start  #: the next number to hand on
         self.high = start  #: one past the highest number heard of
+        self.lent = 0  #: one past the highest number that only other repair sources served
         self.pending_bytes = 0
         self.request = 0  #: the number of the last repair request
         self.counters: Counter[str] = Counter()
+        self._claimed: int | None = None  # gaps from here on are only claimed
         self._detector = LossDetector(timing, rng)
         self._pending: list[Frame] = []
         self._pending_bytes_max = pending_bytes_max
@@ -87,32 +110,66 @@ class StreamReceiver:
 
     # --- in ---
 
-    def on_frame(self, frame: Frame, *, now: float, repair: bool = False) -> list[Delivery]:
-        """A frame came, live or as a repair; returns what is in order now."""
+    def on_frame(
+        self, frame: Frame, *, now: float, repair: bool = False, lent: bool = False
+    ) -> list[Delivery]:
+        """A frame came, live or as a repair; returns what is in order now.
+
+        A `lent` one is of a repair source that is not the publisher.
+        """
         first, stop = frame.first, frame.stop
-        if first == self.next == self.high and not self._pending:
+        if first == self.next == self.high and not (self._pending or lent):
             self.next = self.high = stop  # all is well: the path of nearly every frame
             self._hint_since = NEVER if self._hint <= stop else now
             return [Run(frame, 0, frame.count)]
-        return self._on_frame(frame, first, stop, now, repair)
+        if lent and stop > self.high:
+            # It may have more than it was asked for, and nobody has spoken of that yet.
+            self.counters["unproved_events"] += stop - max(first, self.high)
+            if first >= self.high:
+                return []
+            frame, stop = Frame(cut(frame, 0, self.high - first)), self.high
+        return self._on_frame(frame, first, stop, now, repair, lent)
 
     def on_tail(self, next_: int, *, now: float) -> None:
-        """Heard in the order of the data that events before `next_` exist."""
+        """The publisher says in the order of the data that events before `next_` exist."""
+        self._prove(next_)
         if next_ > self.high:
             self._detector.add(self.high, next_, now=now)
             self.high = next_
 
+    def on_claim(self, next_: int, *, now: float) -> None:
+        """A repair source that is not the publisher says that it has events before `next_`."""
+        if next_ > self.high:
+            if self._claimed is None:
+                self._claimed = self.high
+            self._detector.add(self.high, next_, now=now)
+            self.high = next_
+
+    def retract(self, *, now: float) -> None:
+        """Forget what is only claimed: nobody serves it, or the publisher can be asked again."""
+        if self._claimed is None:
+            return
+        for first, stop in self._detector_overlap(self._claimed, self.high):
+            self._detector.arrived(first, stop, now=now)
+        self.counters["retracted"] += 1
+        self.high = self._claimed
+        self._claimed = None
+
     def on_tail_hint(self, next_: int, *, now: float) -> None:
-        """Heard beside the data path that events before `next_` exist: they may be on their way."""
+        """The publisher says beside the data path that events before `next_` exist.
+
+        They may be on their way.
+        """
+        self.retract(now=now)
         if next_ > self._hint:
             self._hint = next_
         if self._hint > self.high and self._hint_since == NEVER:
             self._hint_since = now
 
     def on_gone(self, ranges: Iterable[Range], reason: str, *, now: float) -> list[Delivery]:
-        """The publisher cannot send these again."""
+        """Nobody can send these again."""
         for first, stop in ranges:
-            self._declare(max(first, self.next), min(stop, self.high), reason, now)
+            self._declare(max(first, self.next), min(stop, self.proved), reason, now)
         return self._drain()
 
     def on_answered(self, request: int, *, now: float) -> None:
@@ -125,6 +182,7 @@ class StreamReceiver:
 
     def on_end(self, stop: int, reason: str, *, now: float) -> list[Delivery]:
         """The epoch ended at `stop` and nothing more of it will come."""
+        self.retract(now=now)
         if stop > self.high:
             self._detector.add(self.high, stop, now=now)
             self.high = stop
@@ -156,7 +214,10 @@ class StreamReceiver:
         ask, lost = self._detector.on_deadline(now=now)
         self.request += bool(ask)
         for first, stop in lost:
-            self._mark_lost(first, stop, "deadline")
+            if first < self.proved:
+                self._mark_lost(first, min(stop, self.proved), "deadline")
+        if lost and lost[-1][1] > self.proved:
+            self.retract(now=now)
         return ask, self._drain() if lost else []
 
     def hold(self, *, now: float) -> None:
@@ -166,12 +227,22 @@ class StreamReceiver:
     # --- state ---
 
     @property
+    def proved(self) -> int:
+        """One past the highest number that a frame or the publisher has proved."""
+        return self.high if self._claimed is None else self._claimed
+
+    @property
+    def claimed(self) -> list[Range]:
+        """What is asked for on the word of repair sources alone."""
+        return [] if self._claimed is None else self.missing_of([(self._claimed, self.high)])
+
+    @property
     def missing(self) -> int:
-        """Events known to exist that have not come."""
+        """Events heard of that have not come."""
         return self._detector.missing
 
     def missing_of(self, ranges: Iterable[Range]) -> list[Range]:
-        """The parts of ranges that are known to exist and have not come."""
+        """The parts of ranges that were heard of and have not come."""
         return [part for first, stop in ranges for part in self._detector_overlap(first, stop)]
 
     @property
@@ -187,7 +258,7 @@ class StreamReceiver:
     # --- inside ---
 
     def _on_frame(
-        self, frame: Frame, first: int, stop: int, now: float, repair: bool
+        self, frame: Frame, first: int, stop: int, now: float, repair: bool, lent: bool
     ) -> list[Delivery]:
         first = max(first, self.next)
         if first >= stop or self._have.covers(first, stop):
@@ -196,8 +267,12 @@ class StreamReceiver:
         if first > self.next and self.pending_bytes + len(frame.data) > self._pending_bytes_max:
             # It is asked for when there is room: sooner, it would only be refused again.
             self.counters["pending_full"] += 1
-            self.on_tail_hint(stop, now=now)
+            if not lent:
+                self.on_tail_hint(stop, now=now)
             return []
+        if lent and stop > self.proved:
+            self.lent = max(self.lent, stop)
+        self._prove(stop)
         if first > self.high:
             self._detector.add(self.high, first, now=now)
         found = self._detector.arrived(first, stop, now=now)
@@ -209,6 +284,11 @@ class StreamReceiver:
         insort(self._pending, frame, key=_first)
         self.pending_bytes += len(frame.data)
         return self._drain()
+
+    def _prove(self, next_: int) -> None:
+        """Events before `next_` exist: what lies below is not only claimed any more."""
+        if self._claimed is not None and next_ > self._claimed:
+            self._claimed = next_ if next_ < self.high else None
 
     def _unlose(self, first: int, stop: int) -> None:
         """What was given up but not yet reported, and came after all, is not lost."""
@@ -231,7 +311,7 @@ class StreamReceiver:
         return [
             (max(first, low), min(stop, high))
             for low, high in self._detector.ranges()
-            if low < stop and first < high
+            if low < stop and first < high and first < stop
         ]
 
     def _mark_lost(self, first: int, stop: int, reason: str) -> None:

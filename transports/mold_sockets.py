@@ -365,7 +365,7 @@ class MoldListener:
             return
         self.counters["answers" if asked else "packets"] += 1
         before = self.core.missing
-        self.core.on_packet(*packet, now=time.monotonic())
+        self.core.on_packet(*packet, now=time.monotonic(), asked=asked)
         if asked:
             self.counters["repaired"] += max(0, before - self.core.missing)
 

@@ -129,9 +129,10 @@ def _open(group: Group, port: int, *, join: bool) -> socket.socket:
     if not join:
         host = group.interface.address if group.family == socket.AF_INET else ""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if join and hasattr(socket, "SO_REUSEPORT") and not hasattr(socket, "SO_DOMAIN"):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # pragma: no cover - BSDs
+        if join:  # a port that is sent from is shared with nobody: who did would speak in our name
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "SO_REUSEPORT") and not hasattr(socket, "SO_DOMAIN"):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # pragma: no cover
         if group.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind((host, port, 0, group.interface.index if join else 0))

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmsg.recovery.mold_receiver import (
+    END_S,
+    JUMP_MESSAGES_MAX,
     MoldLoss,
     MoldMessages,
     MoldReceiver,
@@ -134,7 +136,111 @@ def test_complete_when_the_session_has_ended_and_all_is_here() -> None:
     feed(core, 1, 2)
     assert not core.complete
     assert numbers(core) == [1, 2, 3]
+    assert not core.complete  # one packet of whoever sent it is not enough
+    feed(core, 4, 0, ends=True, now=1.0)
+    assert core.deadline() == 1.0 + END_S
+    core.on_deadline(1.0 + END_S)
     assert core.complete
+
+
+# What anybody can send ---------------------------------------------------------------------------
+
+
+def test_one_heartbeat_from_far_ahead_is_not_believed() -> None:
+    core = receiver()
+    feed(core, 1, 2)
+    feed(core, 1 << 63, 0, now=0.1)
+    for n in range(3, 1000):
+        feed(core, n, 1, now=n / 10)
+        core.on_deadline(n / 10)
+    assert numbers(core) == list(range(1, 1000))
+    assert core.counters["far_packets"] == 1
+
+
+def test_far_ahead_is_believed_when_the_line_says_nothing_else() -> None:
+    core = receiver()
+    feed(core, 1, 2)
+    far = 3 + 2 * JUMP_MESSAGES_MAX
+    for n in range(11):
+        feed(core, far + n, 1, now=1.0 + n / 8)
+    assert numbers(core) == [1, 2]
+    assert core.counters["far_packets"] == 8
+    assert core.missing == far + 8 - 3
+
+
+def test_first_packet_may_be_from_anywhere() -> None:
+    core = receiver()
+    feed(core, 1 << 40, 1)
+    assert core.missing == (1 << 40) - 1
+
+
+def test_number_that_the_line_contradicts_is_forgotten_before_it_is_lost() -> None:
+    core = MoldReceiver(None, 1, MoldTiming())
+    feed(core, 1, 2)
+    feed(core, 1_000_000, 0, now=0.1)
+    feed(core, 2_000_000, 1, now=0.1)
+    for n in range(3, 100):
+        now = n / 10
+        feed(core, n, 1, now=now)
+        core.on_deadline(now)
+    assert numbers(core) == list(range(1, 100))
+    assert (core.missing, core.counters["set_back"]) == (0, 1)
+
+
+def test_receiver_goes_back_to_where_it_was_after_a_false_loss() -> None:
+    core = receiver()
+    feed(core, 1, 2)
+    feed(core, 1_000, 0, now=0.1)
+    core.on_deadline(0.2)
+    core.on_deadline(2.0)
+    assert numbers(core) == [1, 2, MoldLoss("S", 3, 1_000)]
+    for n in range(20):  # what it had already, and heartbeats
+        feed(core, 1, 2, now=3.0 + n / 10)
+        feed(core, 3, 0, now=3.0 + n / 10)
+    feed(core, 3, 4, now=6.0)
+    assert numbers(core) == [3, 4, 5, 6]
+
+
+def test_line_that_comes_long_after_the_other_brings_nothing_twice() -> None:
+    core = receiver()
+    feed(core, 1, 50)
+    for n in range(1, 51):
+        feed(core, n, 1, now=n / 10)
+    assert numbers(core) == list(range(1, 51))
+    assert core.counters["set_back"] == 0
+    feed(core, 51, 1, now=9.0)
+    assert numbers(core) == [51]
+
+
+def test_end_that_the_line_contradicts_is_none() -> None:
+    core = receiver()
+    feed(core, 1, 2)
+    feed(core, 3, 0, ends=True, now=0.1)
+    for n in range(1, 60):
+        feed(core, 3, 0, now=float(n))  # heartbeats
+        feed(core, 3, 0, now=n + 0.5, ends=True)
+        core.on_deadline(n + 0.9)
+    assert numbers(core) == [1, 2]
+    assert not core.complete
+    feed(core, 3, 1, now=100.0)
+    assert numbers(core) == [3]
+
+
+def test_answer_that_nobody_asked_for_moves_nothing() -> None:
+    core = receiver()
+    feed(core, 1, 2)
+    core.on_packet("S", 1000, [b"x"], True, 0.0, asked=True)
+    assert (core.missing, core.deadline(), core.counters["far_packets"]) == (0, None, 1)
+
+
+def test_what_is_held_is_bounded_in_bytes() -> None:
+    core = receiver(held_bytes_max=100_000)
+    for n in range(100):
+        core.on_packet("S", 10 + n, [bytes(30_000)], False, 0.0)
+    assert core.counters["held_full"] == 97
+    assert core._held_bytes <= 100_000
+    feed(core, 1, 9)
+    assert core._held_bytes == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -169,7 +275,7 @@ def test_everything_comes_once_in_order_or_is_declared_lost(
         for wanted in core.on_deadline(now):
             first, messages = store.answer(wanted.first, wanted.stop - wanted.first, now)
             if messages and rng.random() >= loss:
-                core.on_packet("S", first, messages, False, now)
+                core.on_packet("S", first, messages, False, now, asked=True)
         found += numbers(core)
         if core.complete:
             break

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshmsg._frame import FRAME_EVENTS_MAX
 from meshmsg._packet import ANSWERS, CONFIRM, DATA_HEAD, ENDS, PARITY, REPAIR, PacketRequest
 from meshmsg.recovery import packet_receiver
 from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.packet_receiver import PacketReceiver
+from meshmsg.recovery.packet_receiver import AHEAD_S, PacketReceiver
 from meshmsg.recovery.packet_sender import PacketSender
 from tests.recovery.packets import (
     EPOCH,
@@ -331,9 +332,12 @@ def forge_number(packet: bytes, number: int) -> bytes:
 def test_events_of_what_was_given_up_are_told() -> None:
     core = receiver()
     give(core, packets_of(1)[0], beat(5, first=0, next_event=9))
-    assert core.event_next == 0
+    assert core.take_tail(1) == 0
     give(core, beat(5, first=5, first_event=9, next_event=9), now=0.1)
-    assert (core.next, core.event_next) == (5, 9)
+    assert (core.next, core.take_tail(1)) == (5, 0)  # once may be a forgery
+    give(core, beat(5, first=5, first_event=9, next_event=9), now=0.1 + AHEAD_S)
+    assert core.take_tail(1) == 9
+    assert core.take_tail(1) == 0  # told
 
 
 def test_packet_that_comes_after_it_was_given_up_is_used_if_it_still_can_be() -> None:
@@ -563,8 +567,56 @@ def test_late_heartbeats_do_not_set_back() -> None:
 
 def test_forged_heartbeat_cannot_invent_events_where_none_is_missing() -> None:
     core = receiver()
-    give(core, *packets_of(3), beat(3, next_event=1 << 50))
-    assert core.event_next < 1 << 50
+    give(core, *packets_of(3))
+    for n in range(30):
+        give(core, beat(3, next_event=1 << 50), now=n / 10)
+    assert core.take_tail(3) == 0
+
+
+def test_forged_heartbeat_cannot_invent_more_events_than_packets_can_hold() -> None:
+    core = receiver()
+    give(core, *packets_of(3))
+    for n in range(30):
+        give(core, beat(5, first=5, first_event=3, next_event=1 << 50), now=n / 10)
+    assert core.take_tail(3) == 3 + 2 * FRAME_EVENTS_MAX
+
+
+def test_events_of_a_heartbeat_that_the_sender_contradicts_do_not_count() -> None:
+    core = receiver()
+    packets = packets_of(9)
+    give(core, *packets[:3])
+    for n in range(30):  # one a second at most is the sender's own
+        give(core, beat(1 << 20, first=1 << 20, first_event=3, next_event=1 << 50), now=n / 10)
+        give(core, beat(3, next_event=3), now=n / 10)
+    assert core.take_tail(3) == 0
+    for n in range(12):
+        give(core, beat(3, next_event=3), now=3.0 + n / 10)
+    assert core.counters["set_back"] == 1
+    assert firsts(give(core, *packets[3:], now=5.0)) == [3, 4, 5, 6, 7, 8]
+
+
+def test_what_was_passed_over_by_a_forged_heartbeat_is_asked_for() -> None:
+    core = receiver()
+    packets = packets_of(9)
+    give(core, *packets[:3])
+    give(core, beat(1000, first=1000, first_event=3), now=0.0)
+    give(core, *packets[3:], now=0.1)
+    assert core.counters["duplicates"] == 6
+    for n in range(12):
+        give(core, beat(9, next_event=9), now=0.2 + n / 10)
+    assert asked(core, now=2.0) == [(3, 9)]
+    assert firsts(give(core, *packets[3:], now=2.0)) == [3, 4, 5, 6, 7, 8]
+
+
+def test_sender_that_no_longer_has_what_was_passed_over_is_followed() -> None:
+    core = receiver()
+    packets = packets_of(9)
+    give(core, *packets[:3])
+    give(core, beat(1000, first=1000, first_event=3), now=0.0)
+    for n in range(12):
+        give(core, beat(9, first=5, first_event=5, next_event=9), now=0.2 + n / 10)
+    assert core.next == 5
+    assert firsts(give(core, *packets[5:], now=2.0)) == [5, 6, 7, 8]
 
 
 # Bounds -----------------------------------------------------------------------------------------

@@ -436,3 +436,116 @@ def test_each_number_is_told_once_and_in_order_whatever_comes(first_seed: int) -
             at = item[1]
         assert at == max(start, stop) == it.next
         assert (it.missing, it.pending, it.pending_bytes) == (0, 0, 0)
+
+
+# What only repair sources say --------------------------------------------------------------------
+
+FAR = 1 << 62
+
+
+def wait(it: StreamReceiver, now: float, until: float) -> list[object]:
+    """Nothing comes for a while; returns what that leads to."""
+    found: list[object] = []
+    while now < until:
+        found += told(it.on_deadline(now=now)[1])
+        now += 0.1
+    return found
+
+
+def test_claimed_events_are_asked_for_and_delivered_when_they_come() -> None:
+    it = receiver()
+    feed(it, 0, 5)
+    it.on_claim(15, now=1.0)
+    assert (it.high, it.proved, it.claimed) == (15, 5, [(5, 15)])
+    assert it.on_deadline(now=1.0) == ([(5, 15)], [])
+    assert feed(it, 5, 10, 1.0, repair=True, lent=True) == [(5, 10)]
+    assert (it.proved, it.claimed, it.lent) == (10, [(10, 15)], 10)
+    assert feed(it, 10, 15, 1.0, repair=True, lent=True) == [(10, 15)]
+    assert (it.high, it.proved, it.missing, it.claimed) == (15, 15, 0, [])
+
+
+def test_claimed_events_are_never_lost() -> None:
+    it = receiver()
+    feed(it, 0, 5)
+    it.on_claim(FAR, now=1.0)
+    assert it.on_gone([(0, FAR)], "gone", now=1.0) == []
+    assert it.on_deadline(now=1.0) == ([(5, FAR)], [])
+    assert wait(it, 1.0, 10.0) == []
+    assert (it.next, it.high, it.missing) == (5, 5, 0)
+    assert feed(it, 5, 10, 10.0) == [(5, 10)]
+
+
+def test_only_the_proved_part_of_a_gap_is_lost() -> None:
+    it = receiver()
+    it.on_tail(5, now=0.0)
+    it.on_claim(FAR, now=0.0)
+    assert told(it.on_gone([(0, FAR)], "gone", now=0.0)) == [(0, 5, "gone")]
+    it.on_claim(FAR, now=0.0)
+    assert told(it.on_end(7, "gone", now=0.0)) == [(5, 7, "gone")]
+    assert (it.next, it.high) == (7, 7)
+
+
+def test_deadline_loses_the_proved_part_of_a_gap_and_forgets_the_rest() -> None:
+    it = receiver()
+    it.on_tail(5, now=0.0)
+    it.on_claim(FAR, now=0.0)
+    assert wait(it, 0.0, 10.0) == [(0, 5, "deadline")]
+    assert (it.next, it.high, it.missing) == (5, 5, 0)
+
+
+def test_the_publishers_word_ends_a_claim() -> None:
+    it = receiver()
+    feed(it, 0, 5)
+    it.on_claim(FAR, now=0.0)
+    it.on_tail_hint(8, now=0.0)
+    assert (it.high, it.missing) == (5, 0)
+    it.on_deadline(now=1.0)
+    assert (it.high, it.missing) == (8, 3)
+
+
+def test_live_frame_proves_what_was_claimed_before_it() -> None:
+    it = receiver()
+    feed(it, 0, 5)
+    it.on_claim(FAR, now=0.0)
+    assert feed(it, 10, 15) == []
+    assert (it.proved, it.claimed) == (15, [(15, FAR)])
+    it.retract(now=0.0)
+    assert (it.high, it.missing) == (15, 5)
+    assert feed(it, 5, 10, repair=True) == [(5, 10), (10, 15)]
+
+
+def test_lent_frame_is_cut_where_nothing_is_known_of() -> None:
+    it = receiver()
+    feed(it, 0, 5)
+    assert feed(it, 5, 10, repair=True, lent=True) == []
+    assert feed(it, FAR, FAR + 5, repair=True, lent=True) == []
+    it.on_tail(8, now=0.0)
+    assert feed(it, 5, 10, repair=True, lent=True) == [(5, 8)]
+    assert (it.next, it.high, it.lent) == (8, 8, 0)
+    assert it.counters["unproved_events"] == 12
+    assert feed(it, 8, 10) == [(8, 10)]
+
+
+def test_lent_frames_behind_a_hole_prove_the_hole() -> None:
+    """A recorder that has missed events itself has what comes after them."""
+    it = receiver()
+    it.on_claim(20, now=0.0)
+    it.on_deadline(now=0.0)
+    assert feed(it, 10, 20, repair=True, lent=True) == []
+    assert told(it.on_gone([(0, 10)], "overflow", now=0.0)) == [(0, 10, "overflow"), (10, 20)]
+
+
+def test_lent_frame_without_room_proves_nothing() -> None:
+    it = receiver(pending=10)
+    it.on_claim(20, now=0.0)
+    assert feed(it, 10, 20, repair=True, lent=True) == []
+    assert it.proved == 0
+    it.retract(now=0.0)
+    assert it.high == 0
+
+
+def test_range_that_runs_backward_is_empty() -> None:
+    it = receiver()
+    it.on_tail(100, now=0.0)
+    assert it.missing_of([(60, 50)]) == []
+    assert it.on_gone([(60, 50)], "gone", now=0.0) == []

@@ -32,6 +32,14 @@ def test_every_event_is_delivered_once_or_reported_lost(first: int) -> None:
         simulate(seed)
 
 
+def test_recorder_that_lies_changes_nothing() -> None:
+    """Its claims are asked for in vain, and what it makes up beyond them is not taken."""
+    told = 0
+    for seed in range(SEEDS // 3):
+        told += simulate(seed, liar=True).counters["lies"]
+    assert told > SEEDS
+
+
 # Seeds that found something ---------------------------------------------------------------------
 
 

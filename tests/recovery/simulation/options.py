@@ -45,6 +45,7 @@ class Options:
     stall: float
     freeze: float
     restarts: int
+    liar: bool = False
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:

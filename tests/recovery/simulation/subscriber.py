@@ -196,7 +196,7 @@ class Subscriber:
         receiver = self.receiver
         if receiver is not None:
             assert receiver.epoch < given.epoch
-            stop = max(receiver.high, self.ended_at.get(receiver.epoch, 0))
+            stop = max(receiver.proved, self.ended_at.get(receiver.epoch, 0))
             self.hand_on(receiver.on_end(stop, "gone", now=now))
             assert receiver.next == stop, "an epoch was left with numbers unaccounted for"
             assert self.books is not None

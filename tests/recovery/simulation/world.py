@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.recovery.simulation.liar import Liar
 from tests.recovery.simulation.network import Clock
 from tests.recovery.simulation.options import Options
 from tests.recovery.simulation.publisher import Publisher
@@ -28,6 +29,8 @@ class World:
         self.subscribers: list[Subscriber] = []
         self.publisher = Publisher(self, epoch=1)
         self.subscribers += [Subscriber(self, n) for n in range(self.options.subscribers)]
+        if self.options.liar:
+            self.liars = [Liar(subscriber, seed) for subscriber in self.subscribers]
         for n in range(self.options.restarts):
             self.clock.at(0.5 + n + self.rng.random(), self.restart)
 

@@ -226,6 +226,51 @@ def test_forgeries_from_the_senders_own_port_do_not_stop_the_stream(
 
 
 @both_kinds()
+def test_forged_heartbeats_from_the_senders_own_port_leave_nobody_deaf(
+    group: str, by_hand: bool
+) -> None:
+    """Three of them, with the number of an event that will never be."""
+    with subscribed(group, by_hand=by_hand) as (pub, reader):
+        read_on(pub, reader)
+        server = pub._open_node().publisher._outlets[STREAM].packets.server
+        number = pub.stats()["streams"]["a.**"]["multicast"]["next"] + 100_000
+        for ahead in (0, 1, 2):
+            top = number + ahead
+            beat = packet.PacketBeat(WIRE_ID, epoch_of(pub), top, top, 0, (1 << 62) - 1, 9, 0)
+            server.send(beat.encode(), 1400)
+        read_on(pub, reader)
+        read_on(pub, reader)
+        assert figures_of(reader.events)["set_back"] == 1
+
+
+def test_forged_epoch_leaves_no_feed_deaf(group: str) -> None:
+    with subscribed(group, by_hand=True) as (pub, reader):
+        read_on(pub, reader)
+        server = pub._open_node().publisher._outlets[STREAM].packets.server
+        for ahead in (1, 2, 10**6):
+            beat = packet.PacketBeat(WIRE_ID, epoch_of(pub) + ahead, 9, 9, 0, (1 << 62) - 1, 9, 0)
+            server.send(beat.encode(), 1400)
+        events = reader.events
+        wait_until(lambda: not events.get(0.01) and figures_of(events)["epoch"] != epoch_of(pub))
+        read_on(pub, reader)
+        read_on(pub, reader)
+        assert figures_of(events)["epoch"] == epoch_of(pub)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of the sender", "of the receiver"])
+def test_nobody_shares_the_port_that_packets_are_sent_from(group: str, own: bool) -> None:
+    """Whoever did would get the reports, and speak in the sender's name."""
+    with subscribed(group, by_hand=False) as (pub, reader):
+        sender = pub._open_node().publisher._outlets[STREAM].packets.server.lines[0].socket
+        (line,) = reader.events._intake._lines.values()
+        address = (sender if own else line._tx).getsockname()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                thief.bind(address)
+
+
+@both_kinds()
 @pytest.mark.parametrize("requests", [False, True], ids=["group", "request port"])
 def test_random_and_cut_datagrams_are_counted_and_dropped(
     group: str, by_hand: bool, requests: bool

@@ -288,7 +288,7 @@ class Receiver:
         if not self.known or self.known[-1][1] < packets.high:
             self.known.append((now, packets.high))
         if self.stream is not None:
-            self.stream.on_tail(packets.event_next, now=now)
+            self.stream.on_tail(packets.take_tail(self.stream.high), now=now)
             if self.one_way and self.stream.missing:
                 _, deliveries = self.stream.on_deadline(now=now)
                 self.hand_on(deliveries)
