@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from meshmsg import Peer, Subscription
 from meshmsg import _control as c
 from meshmsg._frame import encode_frame
@@ -30,7 +32,9 @@ class Liar:
 
     def say(self, message: c.Message, frame: bytes | None = None) -> None:
         """To everybody who dialled."""
-        parts = [c.encode_message(message)] + ([] if frame is None else [frame])
+        self._say([c.encode_message(message)] + ([] if frame is None else [frame]))
+
+    def _say(self, parts: list[bytes]) -> None:
         for identity, _ in self.node.client_items():
             self.node.send(identity, parts)
 
@@ -49,9 +53,20 @@ class Liar:
         self.say(c.Pong(0, self.node.instance, [c.Tail(STREAM, epoch, 0, next_)], []))
 
     def admit(self, sub: int, epoch: int, start: int, next_: int, **more: Any) -> None:
-        origin = more.pop("origin", 0)
-        more = {"recorded": True} | more
-        self.say(c.Subscribed(sub, STREAM, epoch, origin, start, next_, start, **more))
+        """Say what no honest peer can put into a message, too."""
+        said = {
+            "t": "subscribed",
+            "sub": sub,
+            "stream": STREAM,
+            "epoch": epoch,
+            "origin": 0,
+            "first": start,
+            "next": next_,
+            "start": start,
+            "recorded": True,
+        }
+        head = c.encode_message(c.Unknown())[:4]
+        self._say([head + msgspec.msgpack.encode(said | more)])
 
     def gone(self, sub: int) -> None:
         epoch, next_ = self.place
