@@ -20,7 +20,7 @@ from meshmsg.recovery.packet_receiver import JUMP_PACKETS_MAX
 from meshmsg.recovery.packet_seal import Sealer
 from meshmsg.recovery.parity import parity_packets
 from tests.packets import code_blocks, cut_frame
-from tests.test_docs import EPOCH, WIRE_ID, dumped, page, section, tables
+from tests.test_docs import EPOCH, ROOT, WIRE_ID, dumped, page, section, tables
 
 TIME_NS = 1_700_000_000_123_456_789
 FRAME = encode_frame(
@@ -174,3 +174,29 @@ def test_bounds_are_those_of_the_code() -> None:
     limits = section(page("wire-format.md"), "## Limits")
     assert f"| ranges in a NACK packet | {packet.RANGES_MAX} |" in limits
     assert "| packet numbers, event numbers of multicast streams | below 2^62 |" in limits
+
+
+def enforced() -> list[tuple[str, str]]:
+    """Each file that the table of authority names, and each function of it."""
+    found: list[tuple[str, str]] = []
+    for row in section(page("wire-format.md"), "## Authority").splitlines():
+        cells = row.split("|")
+        path = ""
+        for name in re.findall(r"`([^`]+)`", cells[4]) if len(cells) == 6 else []:
+            if name.endswith((".py", ".c")):
+                path, function = name, ""
+            elif "." in name or not path:
+                path, _, function = name.partition(".")
+                path += ".py"
+            else:
+                function = name
+            found.append((path, function))
+    return found
+
+
+def test_table_of_authority_names_code_that_exists() -> None:
+    places = enforced()
+    assert len(places) > 30
+    for path, function in places:
+        file = next(f for f in (ROOT / path, ROOT / "meshmsg" / path) if f.is_file())
+        assert not function or re.search(rf"def {function}\(", file.read_text()), (path, function)
