@@ -428,6 +428,18 @@ class Links:
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
                 link.knock_due = now + KNOCK_AGAIN_S
                 self._knock(link)
+            elif link.state == "dialling" and self._is_given_up(link, now):
+                self._knock(link)
+
+    @staticmethod
+    def _is_given_up(link: Link, now: float) -> bool:
+        """Return True when a connection ended and ZeroMQ began no other one for a while.
+
+        It redials what broke, but gives up for good, and tells nobody, where it met a socket that
+        no control channel talks to: the data port of another peer that had the port before.
+        """
+        ended_at = link.client.monitor.ended_at
+        return ended_at is not None and now - ended_at >= KNOCK_AGAIN_S
 
     def _redial(self, link: Link) -> None:
         self._knock(link)
