@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +14,8 @@ from meshmsg._values import addresses, one_of, parse_time, set_field
 
 DISCOVERY_WORDS = ("auto", "none", "zeroconf", "gossip")
 PEERS_MAX = 10_000
+#: The mesh of those who name none.
+DEFAULT_MESH = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,27 @@ _BY_WORD = {
     "zeroconf": Discovery(zeroconf=True),
     "gossip": Discovery(zeroconf=False),
 }
+
+
+def named_mesh(mesh: str) -> str:
+    """Return the mesh that was named: here, or in `MESHMSG_MESH`."""
+    return mesh if mesh != DEFAULT_MESH else os.environ.get("MESHMSG_MESH") or DEFAULT_MESH
+
+
+@functools.cache  # all peers of a program have one, wherever it goes
+def folder_scope() -> str:
+    """Return a number for the machine, user and folder in which this program runs.
+
+    Services run in `/` together, so there a session of processes stands for the folder.
+    """
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed
+        folder = "/"
+    place = [socket.gethostname(), str(os.getuid()), folder]
+    if folder == "/":
+        place.append(str(os.getsid(0)))
+    return hashlib.blake2b(os.fsencode("\n".join(place)), digest_size=8).hexdigest()
 
 
 def check_target(field: str, address: str) -> None:

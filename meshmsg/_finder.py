@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
-from meshmsg._discovery import Discovery
+from meshmsg._discovery import DEFAULT_MESH, Discovery, folder_scope
 from meshmsg._errors import ConfigError, ProtocolError
 from meshmsg._presence import PeerInfo, PresenceHub
 from meshmsg._scout import Name, Scout
@@ -63,6 +63,9 @@ class Finder:
         chance = random.Random()
         self.contacts = ContactBook(timing, node.instance, chance)
         self._rumours = Rumours(c.CONTACTS_MAX, chance)
+        # A mesh without a name is that of a user and folder; who has a key was told of the others.
+        named = config.mesh != DEFAULT_MESH or config.security is not None
+        self._scope = "" if named else folder_scope()
         self._scout: Scout | None = None
         self._addresses: tuple[str, ...] = ()
         self._wide = False  # whether peers beyond this machine are dialled
@@ -101,6 +104,7 @@ class Finder:
             node.instance,
             self._addresses,
             names,
+            scope=self._scope,
             zeroconf=zeroconf,
             on_service=lambda there, s: node.call(lambda: self._on_service(there, s)),
             on_name=lambda name: node.call(lambda: self._on_name(name)),
@@ -125,12 +129,13 @@ class Finder:
         except (ValueError, ConfigError):
             self._node.counters["strange_services"] += 1
             return
-        if records.get("mesh") != self._node.config.mesh or instance == self._node.instance:
+        scout = self._scout
+        if scout is None or not scout.is_ours(service) or instance == self._node.instance:
             return
         if not there:
             self.contacts.withdraw(instance, "zeroconf")
             return
-        heard_on = [] if self._scout is None else self._scout.zeroconf.get("interfaces", [])
+        heard_on = scout.zeroconf.get("interfaces", [])
         teller = next(filter(is_loopback, heard_on), "beyond this machine")
         addresses = self._usable(service.targets, teller)
         self._learn(instance, name, addresses, "zeroconf")
@@ -209,6 +214,7 @@ class Finder:
             self._tell(change)
             if change.kind == "joined":
                 self._rumours.joined(instance)
+                self._tell_how(instance, here.peer)
         if not self.is_on:
             return
         self._learn(instance, here.peer, addresses, "met")
@@ -216,6 +222,15 @@ class Finder:
             for contact in here.known:
                 told = self._usable(contact.addresses, host)
                 self._learn(contact.instance, contact.peer, told, "gossip")
+
+    def _tell_how(self, instance: int, name: str) -> None:
+        """Say once of a peer that nobody named how it was found."""
+        sources = self.contacts.sources(instance)
+        if "zeroconf" in sources:
+            whose = "mesh and folder" if self._scope else "mesh"
+            log.info("found %s of this %s by zeroconf", name, whose)
+        elif "gossip" in sources:
+            log.info("found %s by what other peers know", name)
 
     def on_bye(self, instance: int) -> None:
         """A peer leaves."""
@@ -449,6 +464,10 @@ class Finder:
         scout = self._scout
         return {
             "zeroconf": {"state": "off", "reason": ""} if scout is None else dict(scout.zeroconf),
+            "elsewhere": [
+                {"peer": s.records.get("peer", ""), "addresses": list(s.targets)}
+                for s in ([] if scout is None else scout.elsewhere())
+            ],
             "gossip": self._found.gossip,
             "names": [
                 {"host": name.host, "addresses": list(name.addresses), "reason": name.reason}

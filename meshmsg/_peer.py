@@ -18,7 +18,7 @@ from typing import Any
 from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
-from meshmsg._discovery import Discovery
+from meshmsg._discovery import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._intake import Intake
@@ -64,7 +64,7 @@ class PeerBase:
         connect: str | Sequence[str] = (),
         interface: str = "127.0.0.1",
         second_interface: str | None = None,
-        mesh: str = "default",
+        mesh: str = DEFAULT_MESH,
         data_dir: str | Path | None = None,
         feeds: Feed | Sequence[Feed] = (),
         record: str | Sequence[str] | Record | None = None,
@@ -79,7 +79,7 @@ class PeerBase:
             connect=addresses("connect", connect),
             interface=interface,
             second_interface=second_interface,
-            mesh=mesh,
+            mesh=named_mesh(mesh),
             data_dir=None if data_dir is None else str(data_dir),
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
             record=Record.of(record),

@@ -152,6 +152,11 @@ class ContactBook:
         """Contacts for which this address is being tried or connected."""
         return [c for c in self._contacts.values() if c.state != "waiting" and c.address == address]
 
+    def sources(self, instance: int) -> Container[str]:
+        """Return who told of a peer."""
+        contact = self._contacts.get(instance)
+        return () if contact is None else contact.sources
+
     def having(self, address: str) -> list[Contact]:
         """Contacts that have this address, in whatever state."""
         return [c for c in self._contacts.values() if address in c.addresses]

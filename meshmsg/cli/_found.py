@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from meshmsg._peer import Peer
 from meshmsg._presence import PeerInfo
+from meshmsg._scout import others_text
 from meshmsg.cli._guard import BAD, GOOD, note, usage
 from meshmsg.cli._options import peer_from
 from meshmsg.cli._tables import console, table
@@ -70,10 +71,12 @@ def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:
                 info.software,
             )
         console().print(rows)
+    tried = peer.stats()["discovery"]
+    if tried["elsewhere"] and not json:
+        note(others_text(len(tried["elsewhere"]), "--mesh"))
     if found:
         return GOOD
-    config = peer.config
-    zeroconf = peer.stats()["discovery"]["zeroconf"]
+    config, zeroconf = peer.config, tried["zeroconf"]
     why = f" (zeroconf: {zeroconf['reason']})" if zeroconf["reason"] else ""
     note(
         f"no peer of mesh {config.mesh!r} was found on {config.interface}{why}. Is one running, "

@@ -12,7 +12,7 @@ from meshmsg import _control as c
 from meshmsg._errors import MeshError, WaitTimeout
 from meshmsg._link import Link
 from meshmsg._peer import Peer
-from meshmsg._scout import interfaces_of
+from meshmsg._scout import interfaces_of, others_text
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.transports.mdns import Beacon, Service
 from meshmsg.transports.reach import is_loopback, split_target, why_unreachable
@@ -76,6 +76,9 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
         text = f"{way}; nobody else of mesh {peer.config.mesh!r} is there"
         fix = "if somebody should be: is its mesh the same, its interface the same network?"
         yield Finding("discovery", SKIP, text, fix)
+    if others := tried["elsewhere"]:
+        names = ", ".join(f"{x['peer']} at {' '.join(x['addresses'])}" for x in others[:SEEN_MAX])
+        yield Finding("discovery", SKIP, f"{others_text(len(others), '--mesh')}: {names}")
     for name in tried["names"]:
         if name["reason"]:
             text = f"{name['host']} cannot be looked up: {name['reason']}"
