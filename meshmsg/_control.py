@@ -120,6 +120,12 @@ class Refused(_Message, frozen=True, tag="refused"):
     version: int = PROTOCOL_VERSION
 
 
+class Taken(_Message, frozen=True, tag="taken"):
+    """I take the streams of your name from another peer, which is here, and none from you."""
+
+    addresses: Annotated[list[Name], msgspec.Meta(max_length=CONTACT_ADDRESSES_MAX)]
+
+
 StartKind = Literal["live", "earliest", "last", "time", "resume", "origin"]
 
 
@@ -471,6 +477,7 @@ Message = (
     Hello
     | Welcome
     | Refused
+    | Taken
     | Subscribe
     | Commit
     | Subscribed

@@ -255,6 +255,22 @@ class Finder:
                 self.contacts.on_left(other.address, now=now)
         self.greet(link, link.instance)
 
+    def told_of(self, addresses: list[str], host: str) -> tuple[str, ...]:
+        """Return the addresses of a peer that somebody told us, as far as we may dial them."""
+        local = not host or is_loopback(host)
+        ipc = [address for address in addresses if local and address.startswith("ipc://")]
+        return (*ipc, *self._usable(addresses, host))
+
+    def own_addresses(self) -> list[str]:
+        """Return where others are told that we listen."""
+        return list(self._addresses or self._node.addresses)[: c.CONTACT_ADDRESSES_MAX]
+
+    def where(self, link: Link) -> list[str]:
+        """Return the addresses of a peer that we dialled: there, and as it says."""
+        member = self.book.members.get(link.instance)
+        told = () if member is None else member.card.addresses
+        return list(dict.fromkeys((link.address, *told)))[: c.CONTACT_ADDRESSES_MAX]
+
     def on_same(self, address: str, instance: int) -> None:
         """Two addresses of one peer."""
         self.contacts.on_same(address, instance, now=time.monotonic())
@@ -387,7 +403,10 @@ class Finder:
             x.reasons.get(link.address) != link.reason for x in self.contacts.at(link.address)
         ):
             log.warning("%s: %s", link.address, link.reason)
-        self.contacts.on_failed(link.address, link.reason, now=now)
+        if link.taken:
+            self.contacts.on_put_off(link.address, link.reason, now=now)
+        else:
+            self.contacts.on_failed(link.address, link.reason, now=now)
         self._node.links.drop(link)
 
     def _dial(self, now: float) -> None:

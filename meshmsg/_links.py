@@ -257,7 +257,7 @@ class Links:
             for intake in list(self._node.intakes.values()):
                 intake.notify(Detach(link.data_address))
         link.data_key = self._data_key(link, welcome)
-        link.state, link.reason, link.knock_due = "up", "", None
+        link.state, link.reason, link.knock_due, link.taken = "up", "", None, False
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
         if not again:
@@ -310,6 +310,9 @@ class Links:
                 self._refuse(
                     link, f"the name {welcome.peer!r} is in use at {other.address} already"
                 )
+                link.taken = True
+                link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the other one may leave
+                self._node.post(link, c.Taken(self._node.finder.where(other)))
                 return True
         return False
 

@@ -30,6 +30,7 @@ from meshmsg._link import Link, data_address
 from meshmsg._links import Links
 from meshmsg._member import Member
 from meshmsg._membership import FAREWELL_S
+from meshmsg._namesakes import Namesakes
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
 from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
@@ -105,6 +106,7 @@ class Node:
         )
         self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
+        self.namesakes = Namesakes(self)
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True
         )
@@ -271,6 +273,7 @@ class Node:
             self._ping_due = now + self.tuning.ping_interval_s
             settle_loans()  # of who has fallen silent
             self.links.on_ping(now)
+            self.namesakes.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
                 self._send_status(intake)
@@ -519,6 +522,10 @@ class Node:
             "compiled": COMPILED,
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
+            "name_in_use": [
+                {"stream": stream, "address": address}
+                for stream, address in self.publisher.gates.rivals.items()
+            ],
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
             "members": [self._intake_stats(m) for m in list(self.members.values())],
             **({} if self.recorder is None else {"recorder": self.recorder.stats()}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -54,6 +55,12 @@ def wait_for_found(peer: Peer, wait_s: float) -> list[PeerInfo]:
     return peer.peers()
 
 
+def names_twice(found: Sequence[PeerInfo]) -> dict[str, int]:
+    """Return names that several peers with streams have."""
+    counts = Counter(info.name for info in found if info.streams)
+    return {name: count for name, count in counts.items() if count > 1}
+
+
 def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:
     """A line for each peer; 1 if there is none."""
     if json:
@@ -71,6 +78,8 @@ def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:
                 info.software,
             )
         console().print(rows)
+    for name, count in names_twice(found).items():
+        note(f"{count} peers have the name {name!r}, and nobody takes events of the later ones")
     tried = peer.stats()["discovery"]
     if tried["elsewhere"] and not json:
         note(others_text(len(tried["elsewhere"]), "--mesh"))
