@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -104,25 +100,9 @@ _BY_WORD = {
 }
 
 
-def named_mesh(mesh: str) -> str:
-    """Return the mesh that was named: here, or in `MESHMSG_MESH`."""
-    return mesh if mesh != DEFAULT_MESH else os.environ.get("MESHMSG_MESH") or DEFAULT_MESH
-
-
-@functools.cache  # all peers of a program have one, wherever it goes
-def folder_scope() -> str:
-    """Return a number for the machine, user and folder in which this program runs.
-
-    Services run in `/` together, so there a session of processes stands for the folder.
-    """
-    try:
-        folder = os.getcwd()
-    except OSError:  # it was removed
-        folder = "/"
-    place = [socket.gethostname(), str(os.getuid()), folder]
-    if folder == "/":
-        place.append(str(os.getsid(0)))
-    return hashlib.blake2b(os.fsencode("\n".join(place)), digest_size=8).hexdigest()
+def named_mesh(mesh: str, environ: Mapping[str, str]) -> str:
+    """Return the mesh that was named: by the caller, or in `MESHMSG_MESH`."""
+    return mesh if mesh != DEFAULT_MESH else environ.get("MESHMSG_MESH") or DEFAULT_MESH
 
 
 def check_target(field: str, address: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
-from meshmsg._discovery import DEFAULT_MESH, Discovery, folder_scope
+from meshmsg._discovery import DEFAULT_MESH, Discovery
 from meshmsg._errors import ConfigError, ProtocolError
 from meshmsg._presence import PeerInfo, PresenceHub
 from meshmsg._scout import Name, Scout
@@ -25,6 +25,7 @@ from meshmsg.recovery.rumours import Rumours
 from meshmsg.transports.mdns import Service
 from meshmsg.transports.reach import (
     concrete,
+    folder_scope,
     is_host,
     is_ip,
     is_loopback,

@@ -79,7 +79,7 @@ class PeerBase:
             connect=addresses("connect", connect),
             interface=interface,
             second_interface=second_interface,
-            mesh=named_mesh(mesh),
+            mesh=named_mesh(mesh, os.environ),
             data_dir=None if data_dir is None else str(data_dir),
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
             record=Record.of(record),
@@ -315,9 +315,10 @@ class Peer(PeerBase):
     ) -> Position:
         """Publish one event; returns its position.  Safe from any thread.
 
-        Raises `NoStream`, `TopicError`, `EventTooLarge`, `PayloadError`; and, where the stream
-        waits for slow subscribers, `PublishTimeout` after `timeout` seconds.  On a durable stream
-        the event is in the log when this returns; raises `LogFull`, `LogError` if it is not.
+        Raises `NoStream`, `TopicError`, `EventTooLarge`, `PayloadError`, and `NameInUse` while an
+        earlier peer has this one's name; where the stream waits for slow subscribers,
+        `PublishTimeout` after `timeout` seconds.  On a durable stream the event is in the log when
+        this returns; raises `LogFull`, `LogError` if it is not.
         """
         node = self._node
         if node is None:

@@ -87,7 +87,7 @@ class ReplayClient:
         security: Security | None = None,
     ) -> None:
         (self.address,) = addresses("address", address)
-        self._mesh = named_mesh(mesh)
+        self._mesh = named_mesh(mesh, os.environ)
         self._timeout = timeout
         if credit_bytes < 1:
             raise ConfigError("credit_bytes", f"{credit_bytes!r} is not a number of bytes")

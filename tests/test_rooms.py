@@ -42,6 +42,7 @@ EXPECTED = (
     "MeshError",
     "MsgpackCodec",
     "Multicast",
+    "NameInUse",
     "NoStream",
     "PayloadError",
     "Peer",
