@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from meshmsg import Peer
-from meshmsg.testing import LossyLink, lose_frames, lose_messages
+from meshmsg.testing import LossyLink, lose_frames, lose_messages, own_mesh
 
 
 def main() -> None:
@@ -44,8 +44,9 @@ def test_same_seed_loses_the_same_messages() -> None:
 
 @contextmanager
 def two_peers():
-    """In a test suite this would be a fixture: loopback, free ports, closed at the end."""
+    """In a test suite this would be a fixture: a mesh of its own, free ports, closed at the end."""
     with (
+        own_mesh(),
         Peer("sender") as sender,
         Peer("receiver", connect=sender.address) as receiver,
         receiver.subscribe("**") as events,

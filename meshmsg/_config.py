@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from meshmsg._codecs import Codec, codec_for
-from meshmsg._discovery import Discovery, check_target
+from meshmsg._discovery import DEFAULT_MESH, Discovery, check_target
 from meshmsg._errors import EVENT_BYTES_MAX, ConfigError, TopicError
 from meshmsg._log_words import FsyncWord, Retention
 from meshmsg._message_fields import ADDRESSES_MAX, STREAMS_MAX
@@ -277,8 +277,9 @@ class PeerConfig:
     """Where a peer without `bind` listens, and joins multicast groups: an address or a name."""
     second_interface: str | None = None
     """Where the second line of multicast streams is joined; `interface` if not given."""
-    mesh: str = "default"
-    """Peers of different meshes refuse each other."""
+    mesh: str = DEFAULT_MESH
+    """Peers of different meshes refuse each other; `"default"`: what `MESHMSG_MESH` says, or
+    those of this user and folder."""
     data_dir: str | None = None
     """For durable logs and cursors."""
     feeds: tuple[Feed, ...] = ()

@@ -152,6 +152,12 @@ class Refused(_Message, frozen=True, tag="refused"):
     version: Version = PROTOCOL_VERSION
 
 
+class Taken(_Message, frozen=True, tag="taken"):
+    """I take the streams of your name from another peer, which is here, and none from you."""
+
+    addresses: Addresses
+
+
 StartKind = Literal["live", "earliest", "last", "time", "resume", "origin"]
 
 
@@ -555,6 +561,7 @@ Message = (
     Hello
     | Welcome
     | Refused
+    | Taken
     | Subscribe
     | Commit
     | Subscribed

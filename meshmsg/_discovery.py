@@ -10,6 +10,8 @@ from meshmsg._values import addresses, one_of, parse_time, set_field
 
 DISCOVERY_WORDS = ("auto", "none", "zeroconf", "gossip")
 PEERS_MAX = 10_000
+#: The mesh of those who name none.
+DEFAULT_MESH = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ _BY_WORD = {
     "zeroconf": Discovery(zeroconf=True),
     "gossip": Discovery(zeroconf=False),
 }
+
+
+def named_mesh(mesh: str, environ: Mapping[str, str]) -> str:
+    """Return the mesh that was named: by the caller, or in `MESHMSG_MESH`."""
+    return mesh if mesh != DEFAULT_MESH else environ.get("MESHMSG_MESH") or DEFAULT_MESH
 
 
 def check_target(field: str, address: str) -> None:

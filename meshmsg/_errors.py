@@ -12,6 +12,7 @@
      |- BindError (OSError)             an address could not be bound
      |- WaitTimeout (TimeoutError)      what was waited for did not come in time
      |   |- PublishTimeout              the stream stayed blocked by a slow subscriber
+     |- NameInUse                       another peer has this one's name, so nobody takes its events
      |- PeerRefused                     the other side would not talk to us, or we not to it
      |- EventsLost                      events were declared lost, with `on_loss="raise"`
      |- PayloadError (ValueError)       a payload cannot be encoded or decoded
@@ -150,6 +151,22 @@ class PublishTimeout(WaitTimeout):
         )
         self.stream = stream
         self.subscribers = subscribers
+
+
+class NameInUse(MeshError):
+    """Another peer has the name of this one and was first: nobody takes what this one publishes.
+
+    `publish` raises it until the other one has gone.
+    """
+
+    def __init__(self, stream: str, address: str) -> None:
+        name = stream.partition("/")[0]
+        super().__init__(
+            f"another peer named {name!r} is at {address}, and subscribers take {stream!r} from "
+            f"it: give this peer another name, or stop the other one"
+        )
+        self.stream = stream
+        self.address = address
 
 
 class PeerRefused(MeshError):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
-from meshmsg._discovery import Discovery
+from meshmsg._discovery import DEFAULT_MESH, Discovery
 from meshmsg._errors import ConfigError, ProtocolError
 from meshmsg._guard import Guard
 from meshmsg._log_limit import LogLimit
@@ -28,6 +28,7 @@ from meshmsg.recovery.rumours import Rumours
 from meshmsg.transports.mdns import Service
 from meshmsg.transports.reach import (
     concrete,
+    folder_scope,
     is_host,
     is_ip,
     is_loopback,
@@ -67,6 +68,9 @@ class Finder:
         chance = random.Random()
         self.contacts = ContactBook(timing, node.instance, chance)
         self._rumours = Rumours(CONTACTS_MAX, chance)
+        # A mesh without a name is that of a user and folder; who has a key was told of the others.
+        named = config.mesh != DEFAULT_MESH or config.security is not None
+        self._scope = "" if named else folder_scope()
         self._scout: Scout | None = None
         self._addresses: tuple[str, ...] = ()
         self._wide = False  # whether peers beyond this machine are dialled
@@ -105,6 +109,7 @@ class Finder:
             node.instance,
             self._addresses,
             names,
+            scope=self._scope,
             zeroconf=zeroconf,
             on_service=lambda there, s: node.call(lambda: self._on_service(there, s)),
             on_name=lambda name: node.call(lambda: self._on_name(name)),
@@ -134,12 +139,13 @@ class Finder:
         except (ValueError, ConfigError):
             self._node.counters["strange_services"] += 1
             return
-        if records.get("mesh") != self._node.config.mesh or instance == self._node.instance:
+        scout = self._scout
+        if scout is None or not scout.is_ours(service) or instance == self._node.instance:
             return
         if not there:
             self.contacts.withdraw(instance, "zeroconf")
             return
-        heard_on = [] if self._scout is None else self._scout.zeroconf.get("interfaces", [])
+        heard_on = scout.zeroconf.get("interfaces", [])
         teller = next(filter(is_loopback, heard_on), "beyond this machine")
         addresses = self._usable(service.targets, teller)
         self._learn(instance, name, addresses, "zeroconf")
@@ -220,6 +226,7 @@ class Finder:
             self._tell(change)
             if change.kind == "joined":
                 self._rumours.joined(instance)
+                self._tell_how(instance, here.peer)
         if not self.is_on:
             return
         self._learn(instance, here.peer, addresses, "met")
@@ -227,6 +234,15 @@ class Finder:
             for contact in here.known:
                 told = self._usable(contact.addresses, host)
                 self._learn(contact.instance, contact.peer, told, "gossip")
+
+    def _tell_how(self, instance: int, name: str) -> None:
+        """Say once of a peer that nobody named how it was found."""
+        sources = self.contacts.sources(instance)
+        if "zeroconf" in sources:
+            whose = "mesh and folder" if self._scope else "mesh"
+            log.info("found %s of this %s by zeroconf", name, whose)
+        elif "gossip" in sources:
+            log.info("found %s by what other peers know", name)
 
     def on_bye(self, instance: int) -> None:
         """A peer leaves."""
@@ -250,6 +266,22 @@ class Finder:
                 self._node.links.drop(other)
                 self.contacts.on_left(other.address, now=now)
         self.greet(link, link.instance)
+
+    def told_of(self, addresses: list[str], host: str) -> tuple[str, ...]:
+        """Return the addresses of a peer that somebody told us, as far as we may dial them."""
+        local = not host or is_loopback(host)
+        ipc = [address for address in addresses if local and address.startswith("ipc://")]
+        return (*ipc, *self._usable(addresses, host))
+
+    def own_addresses(self) -> list[str]:
+        """Return where others are told that we listen."""
+        return list(self._addresses or self._node.addresses)[:CONTACT_ADDRESSES_MAX]
+
+    def where(self, link: Link) -> list[str]:
+        """Return the addresses of a peer that we dialled: there, and as it says."""
+        member = self.book.members.get(link.instance)
+        told = () if member is None else member.card.addresses
+        return list(dict.fromkeys((link.address, *told)))[:CONTACT_ADDRESSES_MAX]
 
     def on_same(self, address: str, instance: int) -> None:
         """Two addresses of one peer."""
@@ -383,7 +415,10 @@ class Finder:
             x.reasons.get(link.address) != link.reason for x in self.contacts.at(link.address)
         ):
             self._notes.warning("%s: %s", link.address, link.reason)
-        self.contacts.on_failed(link.address, link.reason, now=now)
+        if link.taken:
+            self.contacts.on_put_off(link.address, link.reason, now=now)
+        else:
+            self.contacts.on_failed(link.address, link.reason, now=now)
         self._node.links.drop(link)
 
     def _dial(self, now: float) -> None:
@@ -460,6 +495,10 @@ class Finder:
         scout = self._scout
         return {
             "zeroconf": {"state": "off", "reason": ""} if scout is None else dict(scout.zeroconf),
+            "elsewhere": [
+                {"peer": s.records.get("peer", ""), "addresses": list(s.targets)}
+                for s in ([] if scout is None else scout.elsewhere())
+            ],
             "gossip": self._found.gossip,
             "names": [
                 {"host": name.host, "addresses": list(name.addresses), "reason": name.reason}

@@ -40,6 +40,7 @@ class Link:
         self.user = b""  #: who it is, once it has; empty where peers have no keys of their own
         self.data_key = b""  #: what its data sockets must have
         self.failures = 0  #: handshakes that failed since one did not
+        self.taken = False  #: it was refused because another one has its name
         self.knock_due: float | None = None  #: when to try again where we were refused
 
     @property

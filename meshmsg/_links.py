@@ -266,7 +266,7 @@ class Links:
             for intake in list(self._node.intakes.values()):
                 intake.notify(Detach(link.data_address))
         link.data_key = self._data_key(link, welcome)
-        link.state, link.reason, link.knock_due = "up", "", None
+        link.state, link.reason, link.knock_due, link.taken = "up", "", None, False
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
         if not again:
@@ -319,6 +319,9 @@ class Links:
                 self._refuse(
                     link, f"the name {welcome.peer!r} is in use at {other.address} already"
                 )
+                link.taken = True
+                link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the other one may leave
+                self._node.post(link, c.Taken(self._node.finder.where(other)))
                 return True
         return False
 
@@ -473,6 +476,18 @@ class Links:
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
                 link.knock_due = now + KNOCK_AGAIN_S
                 self._knock(link)
+            elif link.state == "dialling" and self._is_given_up(link, now):
+                self._knock(link)
+
+    @staticmethod
+    def _is_given_up(link: Link, now: float) -> bool:
+        """Return True when a connection ended and ZeroMQ began no other one for a while.
+
+        It redials what broke, but gives up for good, and tells nobody, where it met a socket that
+        no control channel talks to: the data port of another peer that had the port before.
+        """
+        ended_at = link.client.monitor.ended_at
+        return ended_at is not None and now - ended_at >= KNOCK_AGAIN_S
 
     def _redial(self, link: Link) -> None:
         self._knock(link)

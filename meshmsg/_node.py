@@ -33,6 +33,7 @@ from meshmsg._links import Links
 from meshmsg._member import Member
 from meshmsg._membership import FAREWELL_S
 from meshmsg._message_fields import HELLO_STREAMS_MAX
+from meshmsg._namesakes import Namesakes
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
 from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
@@ -115,6 +116,7 @@ class Node:
         self.publisher.owner_of = self.reception.owner_of
         self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
+        self.namesakes = Namesakes(self)
         # What a turn does by the clock; each says when to come again.
         self._ticks: list[Callable[[float], float]] = [
             self._forgive_sleep,
@@ -309,6 +311,7 @@ class Node:
             settle_loans()  # of who has fallen silent
             self._server.unsent.sweep()
             self.links.on_ping(now)
+            self.namesakes.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
                 self._send_status(intake)
@@ -575,6 +578,10 @@ class Node:
             "problem": self._problem(),
             "addresses": self.addresses,
             "streams": self.publisher.stats(),
+            "name_in_use": [
+                {"stream": stream, "address": address}
+                for stream, address in self.publisher.gates.rivals.items()
+            ],
             "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
             "members": [self._intake_stats(m) for m in list(self.members.values())],
             **({} if self.recorder is None else {"recorder": self.recorder.stats()}),

@@ -19,7 +19,7 @@ from typing import Any
 from meshmsg._bookmarks import Bookmarks
 from meshmsg._codecs import Codec, check_type, codec_for
 from meshmsg._config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
-from meshmsg._discovery import Discovery
+from meshmsg._discovery import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._event import Position
 from meshmsg._forks import is_forked, own
@@ -70,7 +70,7 @@ class PeerBase:
         connect: str | Sequence[str] = (),
         interface: str = "127.0.0.1",
         second_interface: str | None = None,
-        mesh: str = "default",
+        mesh: str = DEFAULT_MESH,
         data_dir: str | Path | None = None,
         feeds: Feed | Sequence[Feed] = (),
         record: str | Sequence[str] | Record | None = None,
@@ -85,7 +85,7 @@ class PeerBase:
             connect=addresses("connect", connect),
             interface=interface,
             second_interface=second_interface,
-            mesh=mesh,
+            mesh=named_mesh(mesh, os.environ),
             data_dir=None if data_dir is None else str(data_dir),
             feeds=several("feeds", feeds, Feed, "a Feed or a list of them"),
             record=Record.of(record),
@@ -330,9 +330,10 @@ class Peer(PeerBase):
     ) -> Position:
         """Publish one event; returns its position.  Safe from any thread.
 
-        Raises `NoStream`, `TopicError`, `EventTooLarge`, `PayloadError`; and, where the stream
-        waits for slow subscribers, `PublishTimeout` after `timeout` seconds.  On a durable stream
-        the event is in the log when this returns; raises `LogFull`, `LogError` if it is not.
+        Raises `NoStream`, `TopicError`, `EventTooLarge`, `PayloadError`, and `NameInUse` while an
+        earlier peer has this one's name; where the stream waits for slow subscribers,
+        `PublishTimeout` after `timeout` seconds.  On a durable stream the event is in the log when
+        this returns; raises `LogFull`, `LogError` if it is not.
         """
         node = self._node
         if node is None:

@@ -602,6 +602,18 @@ class PublisherSide:
             if self._fanout is not None:
                 self._fanout.forget(fd)
 
+    def set_rivals(self, rivals: Mapping[str, str]) -> None:
+        """Shut the streams that are taken from another peer of our name, and open the others."""
+        with self._changed:
+            self.gates.rivals = dict(rivals)
+            for outlet in self._outlets.values():
+                if outlet.stream in rivals:
+                    outlet.gated = True
+                    self.gates.call_waiters(outlet)
+                else:
+                    self.gates.reopen(outlet)
+            self._changed.notify_all()
+
     def forget_link(self, link: bytes, now: float) -> None:
         """A peer left or fell silent: its subscriptions with it."""
         with self._changed:

@@ -136,6 +136,8 @@ class Reception:
             if not client.greeted:  # those who do not say who they are need not be told
                 client.greeted = True
                 node.finder.greet(identity, client.instance)
+        elif isinstance(message, c.Taken):
+            node.namesakes.on_taken(message, client.host, now)
         elif isinstance(message, c.Answer):
             node.questions.on_answer(identity, message)
         elif isinstance(message, c.Bye):

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 
 from meshmsg import _control as c
 from meshmsg._allow import Grant, covered
+from meshmsg._discovery import DEFAULT_MESH, named_mesh
 from meshmsg._errors import ClosedError, ConfigError, ProtocolError, ReplayError
 from meshmsg._event import LOSS_REASONS, Loss
 from meshmsg._frame import Frame
@@ -80,13 +81,13 @@ class ReplayClient:
         self,
         address: str,
         *,
-        mesh: str = "default",
+        mesh: str = DEFAULT_MESH,
         timeout: float = 10.0,
         credit_bytes: int = CREDIT_BYTES,
         security: Security | None = None,
     ) -> None:
         (self.address,) = addresses("address", address)
-        self._mesh = mesh
+        self._mesh = named_mesh(mesh, os.environ)
         self._timeout = timeout
         if credit_bytes < 1:
             raise ConfigError("credit_bytes", f"{credit_bytes!r} is not a number of bytes")

@@ -45,6 +45,12 @@ def interfaces_of(interface: str) -> tuple[str, ...]:
     return (found.address or interface,)
 
 
+def others_text(count: int, option: str) -> str:
+    """Return what to do about peers that run in other folders."""
+    peers = "1 peer of another folder is" if count == 1 else f"{count} peers of other folders are"
+    return f"{peers} here: give both the same {option} to meet"
+
+
 class Name:
     """A host name among the seeds."""
 
@@ -67,6 +73,7 @@ class Scout:
         addresses: tuple[str, ...],
         names: list[Name],
         *,
+        scope: str,
         zeroconf: bool,
         on_service: Callable[[bool, Service], None],
         on_name: Callable[[Name], None],
@@ -77,6 +84,7 @@ class Scout:
         self._found = config.discovery or Discovery()
         self._instance = instance
         self._addresses = addresses
+        self._scope = scope
         self._on_service = on_service
         self._on_name = on_name
         self._on_reason = on_reason
@@ -121,6 +129,18 @@ class Scout:
         """What zeroconf has heard of."""
         beacon = self._beacon
         return [] if beacon is None else beacon.known()
+
+    def is_ours(self, service: Service) -> bool:
+        """Return True for peers that were told of us: of our mesh and, where it has no name, of our
+        user and folder."""
+        records = service.records
+        return records.get("mesh") == self._config.mesh and records.get("scope", "") == self._scope
+
+    def elsewhere(self) -> list[Service]:
+        """Return the peers of our mesh that run for other users or in other folders."""
+        mesh = self._config.mesh
+        known = self.known() if self._scope else []
+        return [s for s in known if s.records.get("mesh") == mesh and not self.is_ours(s)]
 
     # --- the thread ---
 
@@ -192,6 +212,7 @@ class Scout:
             "peer": self.name,
             "id": f"{self._instance:016x}",
             "v": str(c.PROTOCOL_VERSION),
+            **({"scope": self._scope} if self._scope else {}),
         }
         at = tuple(dict.fromkeys(target.host for target in ours if target.port == port))
         self._beacon.announce(f"{safe[:46]}-{self._instance:016x}", at, port, records)
@@ -223,7 +244,8 @@ class Scout:
             return
         own = f"{self._instance:016x}"
         mesh = self._config.mesh
-        heard = {s.records.get("id") for s in self.known() if s.records.get("mesh") == mesh}
+        heard = {s.records.get("id") for s in self.known() if self.is_ours(s)}
+        others = len(self.elsewhere())
         if not heard and not self.zeroconf["reason"]:  # we were announced, and did not hear it
             self.zeroconf["reason"] = "our own announcement was not heard: multicast is blocked"
             log.warning(
@@ -234,8 +256,10 @@ class Scout:
             )
         elif heard <= {own}:
             log.info(
-                "zeroconf has heard of no other peer of mesh %r on %s. If there should be one: run "
-                "`meshmsg doctor`, or name one peer with connect= or seeds=",
+                "zeroconf has heard of no other peer of mesh %r%s on %s%s. If there should be one: "
+                "run `meshmsg doctor`, or name one peer with connect= or seeds=",
                 mesh,
+                " and this folder" if self._scope else "",
                 self._config.interface,
+                f" ({others_text(others, 'mesh=')})" if others else "",
             )

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from meshmsg._errors import ClosedError, PublishTimeout
+from meshmsg._errors import ClosedError, NameInUse, PublishTimeout
 from meshmsg._outlet import Outlet
 
 #: Waits are cut to this, so that Ctrl-C is noticed.
@@ -29,6 +29,8 @@ class StreamGates:
         self.counters = counters
         self.closed = False  #: nothing is published any more
         self.closed_text = "the peer is closed"  #: what those are told who would go on
+        #: Streams that are taken from another peer of our name, and where that one is.
+        self.rivals: Mapping[str, str] = {}
 
     # --- any thread ---
 
@@ -41,6 +43,7 @@ class StreamGates:
                 raise ClosedError(self.closed_text)
             if not outlet.gated:
                 return True
+            self.check_name(outlet)
             if on_gate is not None:
                 if on_gate not in outlet.gate_waiters:
                     outlet.gate_waiters.append(on_gate)
@@ -48,6 +51,7 @@ class StreamGates:
             self.counters["publish_waits"] += 1
             deadline = None if timeout is None else time.monotonic() + timeout
             while outlet.gated and not self.closed:
+                self.check_name(outlet)
                 left = SIGNALS_S if deadline is None else deadline - time.monotonic()
                 if left <= 0 and not outlet.is_full():
                     self.open(outlet)  # it would have been better to wait, and was not asked for
@@ -71,7 +75,7 @@ class StreamGates:
         """Whether a stream on which somebody has waited long enough was shut for a moment only."""
         with self._changed:
             outlet = self._routes[topic]
-            through = not (self.closed or outlet.is_full())
+            through = not (self.closed or outlet.is_full() or outlet.stream in self.rivals)
             if through:
                 self.open(outlet)
             return through
@@ -84,9 +88,15 @@ class StreamGates:
 
     # --- with the lock held ---
 
+    def check_name(self, outlet: Outlet) -> None:
+        """Raise `NameInUse` where nobody takes the stream from us."""
+        if outlet.stream in self.rivals:
+            raise NameInUse(outlet.stream, self.rivals[outlet.stream])
+
     def reopen(self, outlet: Outlet) -> None:
         """Something has changed: open the stream if nobody is in the way any more."""
-        if outlet.gated and not self.closed and not outlet.is_shut():
+        shut = self.closed or outlet.stream in self.rivals
+        if outlet.gated and not shut and not outlet.is_shut():
             self.open(outlet)
 
     def open(self, outlet: Outlet) -> None:

@@ -379,11 +379,18 @@ class Subscribers:
         """How many subscribers take the topic, once there are `count` or the time is up."""
         outlet = self._side._find(topic)
         with self._changed:
+            gates = self._gates
             self._changed.wait_for(
-                lambda: self._gates.closed or self._takers(outlet, topic) >= count, timeout
+                lambda: (
+                    gates.closed
+                    or outlet.stream in gates.rivals
+                    or self._takers(outlet, topic) >= count
+                ),
+                timeout,
             )
-            if self._gates.closed:
-                raise ClosedError(self._gates.closed_text)
+            if gates.closed:
+                raise ClosedError(gates.closed_text)
+            gates.check_name(outlet)
             return self._takers(outlet, topic)
 
     def _takers(self, outlet: Outlet, topic: str) -> int:

@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,23 @@ from meshmsg._frame import FRAME_MAGIC, PREFIX_BYTES
 from meshmsg._multicast import split_group
 from meshmsg._packet import DATA, REPAIR, packet_kind
 from meshmsg._peer import PeerBase
+
+
+@contextmanager
+def own_mesh() -> Iterator[str]:
+    """While in the block, peers that name no mesh are in one that nobody else has.
+
+    Those of this process, and of the processes that it starts meanwhile.  Gives its name.
+    """
+    before = os.environ.get("MESHMSG_MESH")
+    mesh = os.environ["MESHMSG_MESH"] = f"test-{secrets.token_hex(8)}"
+    try:
+        yield mesh
+    finally:
+        if before is None:
+            del os.environ["MESHMSG_MESH"]
+        else:
+            os.environ["MESHMSG_MESH"] = before
 
 
 class LossyLink:

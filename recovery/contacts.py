@@ -34,6 +34,8 @@ class DialTiming:
     """The first pause after all addresses have failed; each further one is twice as long."""
     retry_max_s: float = 15.0
     """But never longer than this."""
+    put_off_s: float = 2.0
+    """The pause where a peer is there and cannot be taken yet."""
     keep_s: float = 60.0
     """A connection that broke is kept dialling at the same address for this long."""
     forget_s: float = 120.0
@@ -152,6 +154,11 @@ class ContactBook:
         """Contacts for which this address is being tried or connected."""
         return [c for c in self._contacts.values() if c.state != "waiting" and c.address == address]
 
+    def sources(self, instance: int) -> Container[str]:
+        """Return who told of a peer."""
+        contact = self._contacts.get(instance)
+        return () if contact is None else contact.sources
+
     def having(self, address: str) -> list[Contact]:
         """Contacts that have this address, in whatever state."""
         return [c for c in self._contacts.values() if address in c.addresses]
@@ -199,6 +206,12 @@ class ContactBook:
         """It did not work out."""
         for contact in self.at(address):
             self._fail(contact, reason, now)
+
+    def on_put_off(self, address: str, reason: str, *, now: float) -> None:
+        """It is there, and may be ready for us at any time: ask again, without growing pauses."""
+        for contact in self.at(address):
+            contact.reason = contact.reasons[address] = reason
+            self._wait(contact, now + self._timing.put_off_s)
 
     def _fail(self, contact: Contact, reason: str, now: float) -> None:
         contact.reason = contact.reasons[contact.address] = reason

@@ -87,7 +87,7 @@ def test_names_of_messages_are_pinned() -> None:
     assert names == (
         "answer ask bye commit credit evicted gone hello here join joined kept logs logs? nack "
         "part ping pong read refused rekey repair settle status status? subscribe subscribed "
-        "unjoined unknown unsubscribed welcome"
+        "taken unjoined unknown unsubscribed welcome"
     )
 
 

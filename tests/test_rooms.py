@@ -43,6 +43,7 @@ EXPECTED = (
     "MeshError",
     "MsgpackCodec",
     "Multicast",
+    "NameInUse",
     "NoStream",
     "PayloadError",
     "Peer",

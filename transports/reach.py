@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import ipaddress
+import os
 import socket
 import time
 from typing import NamedTuple
@@ -11,6 +14,22 @@ from meshmsg.transports.interfaces import local_addresses
 
 WILDCARDS = ("*", "0.0.0.0", "::")
 EVERYONE = ipaddress.ip_address("255.255.255.255")
+
+
+@functools.cache  # all peers of a program have one, wherever it goes
+def folder_scope() -> str:
+    """Return a number for the machine, user and folder in which this program runs.
+
+    Services run in `/` together, so there a session of processes stands for the folder.
+    """
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed
+        folder = "/"
+    place = [socket.gethostname(), str(os.getuid()), folder]
+    if folder == "/":
+        place.append(str(os.getsid(0)))
+    return hashlib.blake2b(os.fsencode("\n".join(place)), digest_size=8).hexdigest()
 
 
 class Target(NamedTuple):

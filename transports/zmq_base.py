@@ -6,6 +6,7 @@ import contextlib
 import errno
 import math
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -219,6 +220,8 @@ class Monitor:
         # By descriptor; a handshake does not say on which of the streams that are open it was.
         self._open: set[bytes] = set()
         self._ours: set[bytes] = set()
+        #: When the last connection ended; `None` while there is one, or none was begun yet.
+        self.ended_at: float | None = None
         self.pollable = self._socket
 
     def read(self) -> Iterable[bool]:
@@ -240,11 +243,13 @@ class Monitor:
                 self.failures += 1
                 self.failure = _reason(kind, int.from_bytes(descriptor, sys.byteorder))
             elif kind == zmq.EVENT_DISCONNECTED:
+                self.ended_at = time.monotonic()
                 self._open.discard(descriptor)
                 if descriptor in self._ours:
                     self._ours.discard(descriptor)
                     yield False
             else:
+                self.ended_at = None
                 self._open.add(descriptor)
 
     def open_fds(self) -> list[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from meshmsg._peer import Peer
 from meshmsg._presence import PeerInfo
+from meshmsg._scout import others_text
 from meshmsg.cli._guard import BAD, GOOD, note, usage
 from meshmsg.cli._options import peer_from
 from meshmsg.cli._tables import console, table
@@ -53,6 +55,12 @@ def wait_for_found(peer: Peer, wait_s: float) -> list[PeerInfo]:
     return peer.peers()
 
 
+def names_twice(found: Sequence[PeerInfo]) -> dict[str, int]:
+    """Return names that several peers with streams have."""
+    counts = Counter(info.name for info in found if info.streams)
+    return {name: count for name, count in counts.items() if count > 1}
+
+
 def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:
     """A line for each peer; 1 if there is none."""
     if json:
@@ -70,10 +78,14 @@ def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:
                 info.software,
             )
         console().print(rows)
+    for name, count in names_twice(found).items():
+        note(f"{count} peers have the name {name!r}, and nobody takes events of the later ones")
+    tried = peer.stats()["discovery"]
+    if tried["elsewhere"] and not json:
+        note(others_text(len(tried["elsewhere"]), "--mesh"))
     if found:
         return GOOD
-    config = peer.config
-    zeroconf = peer.stats()["discovery"]["zeroconf"]
+    config, zeroconf = peer.config, tried["zeroconf"]
     why = f" (zeroconf: {zeroconf['reason']})" if zeroconf["reason"] else ""
     note(
         f"no peer of mesh {config.mesh!r} was found on {config.interface}{why}. Is one running, "

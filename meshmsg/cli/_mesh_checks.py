@@ -12,8 +12,9 @@ from meshmsg import _control as c
 from meshmsg._errors import MeshError, WaitTimeout
 from meshmsg._link import Link
 from meshmsg._peer import Peer
-from meshmsg._scout import interfaces_of
+from meshmsg._scout import interfaces_of, others_text
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
+from meshmsg.cli._found import names_twice
 from meshmsg.transports.mdns import Beacon, Service
 from meshmsg.transports.reach import is_loopback, split_target, why_unreachable
 from meshmsg.transports.trials import path_mtu, why_no_data
@@ -26,6 +27,7 @@ CLOCK_FAIL_S = 5.0
 SEEN_MAX = 10
 #: A stream may wait for a moment: that is what backpressure does.
 BLOCKED_FAIL_S = 1.0
+NAME_FIX = "give each peer a name of its own, or stop the other one"
 
 
 def mdns(interface: str) -> Iterator[Finding]:
@@ -79,6 +81,12 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
         text = f"{way}; nobody else of mesh {peer.config.mesh!r} is there"
         fix = "if somebody should be: is its mesh the same, its interface the same network?"
         yield Finding("discovery", SKIP, text, fix)
+    for name, count in names_twice(peer.peers()).items():
+        text = f"{count} peers have the name {name!r}: nobody takes events of the later ones"
+        yield Finding("name", FAIL, text, NAME_FIX)
+    if others := tried["elsewhere"]:
+        names = ", ".join(f"{x['peer']} at {' '.join(x['addresses'])}" for x in others[:SEEN_MAX])
+        yield Finding("discovery", SKIP, f"{others_text(len(others), '--mesh')}: {names}")
     for name in tried["names"]:
         if name["reason"]:
             text = f"{name['host']} cannot be looked up: {name['reason']}"
@@ -142,6 +150,8 @@ def _refusal_fix(reason: str) -> str:
         return "list it: meshmsg keys allow DIR $(meshmsg keys show OTHER --key) --name X"
     if " key" in reason:
         return "give both the same keys: meshmsg --keys DIR doctor, or --mesh-key-file FILE"
+    if "the name" in reason:
+        return NAME_FIX
     if "mesh" in reason:
         return "give both the same --mesh"
     return "install the same meshmsg release on both sides" if "version" in reason else ""
@@ -161,6 +171,9 @@ def _figures(peer: Peer, link: Link, where: str) -> Iterator[Finding]:
         yield Finding("protocol", FAIL, text, fix)
     else:
         yield Finding("protocol", OK, text)
+    for taken in answer.get("name_in_use") or []:
+        text = f"{where}: nobody takes {taken['stream']}, another peer of its name is at "
+        yield Finding("name", FAIL, text + taken["address"], NAME_FIX)
     try:
         yield from _streams(answer, where)
     except (AttributeError, KeyError, TypeError) as error:

@@ -63,7 +63,8 @@ Mesh = Annotated[
         envvar="MESHMSG_MESH",
         show_default=False,
         rich_help_panel=_MESH,
-        help="Peers of different meshes refuse each other. 'default' if not given.",
+        help="Peers of different meshes refuse each other. If not given, peers of this user and "
+        "folder are looked for.",
     ),
 ]
 Config = Annotated[

@@ -86,6 +86,9 @@ def peers(
 
 def _show(out: Console, answer: Mapping[str, Any]) -> None:
     out.print(f"{answer.get('peer', '?')} at {answer['address']}", style="bold")
+    for taken in answer.get("name_in_use") or []:
+        text = f"  nobody takes {taken['stream']}: another peer of its name is at"
+        out.print(f"{text} {taken['address']}", style="bold red")
     streams = answer.get("streams") or {}
     subscriptions = answer.get("subscriptions") or []
     for name, stream in streams.items():

@@ -112,6 +112,25 @@ def test_same_peer_by_two_addresses_is_received_once() -> None:
         assert events.get(timeout=0.1) is None
 
 
+def test_peer_is_met_at_a_port_that_was_another_socket_s_before() -> None:
+    """ZeroMQ gives up where it meets a socket that a DEALER does not talk to, as a data port."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    context = zmq.Context()
+    before = context.socket(zmq.XPUB)
+    before.bind(address)
+    watch = before.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
+        assert watch.poll(10_000), "it was dialled, and did not talk"
+        before.disable_monitor()
+        watch.close(linger=0)
+        before.close(linger=0)
+        context.term()
+        with Peer("pub", bind=address, streams=[Stream("a.**")]) as pub:
+            pub.wait_for_subscribers("a.b", count=1, timeout=20)
+            pub.publish("a.b", 1)
+            assert events.get(timeout=10).data == 1  # type: ignore[union-attr]
+
+
 def test_other_version_is_refused_and_both_sides_can_read_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
