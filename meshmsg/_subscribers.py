@@ -138,12 +138,8 @@ class Subscribers:
     def _make_room(self, owner: Owner, now: float) -> str:
         """Return why there is no place for another subscription; empty if there is."""
         giver = self.quota.giver(owner)
-        if giver != owner:  # first of all those give way who are not there
-            away = next((r for r in self.away.values() if r.owner == (giver or owner)), None)
-            if away is not None:
-                self.counters["subscriptions_displaced"] += 1
-                self._forget(away.sub, "gone", now)
-                return ""
+        if giver != owner and self._displace_away(owner, giver, now):
+            return ""
         if giver is None:
             self.counters["subscriptions_full"] += 1
             return f"no room: you have {self.quota.owners[owner]:,} subscriptions here already"
@@ -154,6 +150,18 @@ class Subscribers:
             self._tell(last.link, last.sub, [*last.admitted, *last.starts], "others need the room")
             self._forget(last.sub, "gone", now)
         return ""
+
+    def _displace_away(self, owner: Owner, giver: Owner | None, now: float) -> bool:
+        """Forget who is longest away of those who have to give a place; False if all are there."""
+        host = (giver or owner).host
+        for remote in self.away.values():
+            if remote.owner == owner or (
+                remote.owner.host == host and not self.quota.is_over(owner)
+            ):
+                self.counters["subscriptions_displaced"] += 1
+                self._forget(remote.sub, "gone", now)
+                return True
+        return False
 
     def refuse(self, link: bytes, request: Subscribe, reason: str, *, final: bool = False) -> None:
         """Tell a subscription that it was not taken, and why."""
@@ -372,7 +380,8 @@ class Subscribers:
             if claim is not None:
                 flow.leave(claim, absence.since, attached=attached, waited=waited, now=now)
             if outlet.packets is not None and not waited:
-                # Nobody waits for packets of a process that has ended; one that lives reports again.
+                # Nobody waits for packets of a process that has ended; one that lives reports
+                # again.
                 outlet.packets.sender.release(sub)
             self._gates.reopen(outlet)
         self._changed.notify_all()

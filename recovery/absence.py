@@ -3,12 +3,12 @@
 | it | is waited for | what is kept for it |
 |---|---|---|
 | is there | yes | all that it has yet to take |
-| is silent, and its connection stands: stopped, suspended, cut off without a word | for `wait_s` | the same |
-| is silent for longer, or its connection is closed | no | what the buffer holds anyway, and what is spilled |
+| is silent, and its connection stands | for `wait_s` | the same |
+| is silent for longer, or its connection is closed | no | what the buffer holds, and the spill |
 | has been away for `return_s` | no | nothing: it is forgotten |
 
-A silent one may only have been stopped, and nobody closes its connection; a closed connection is
-mostly a process that has ended.  Waiting holds others up and is short; keeping costs room and is long.
+One that is silent may be stopped or suspended; a closed connection is mostly a process that has
+ended.  Waiting holds others up and is short; keeping costs room and is long.
 """
 
 from __future__ import annotations
