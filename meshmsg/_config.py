@@ -87,7 +87,8 @@ class Stream:
     spill_bytes: int | str = "10GiB"
     """With `spill`: what may be on disk for slow subscribers before the publisher waits."""
     evict_after: float | str | None = None
-    """Seconds a subscriber may block the stream without progress; `None`: as long as it lives."""
+    """Seconds a subscriber may block the stream without progress; `None`: as long as it gives signs
+    of life, and then `subscriber_wait_s`."""
     event_bytes_max: int | str = "16MiB"
     """Largest event taken."""
     transport: Multicast | None = None
@@ -206,7 +207,11 @@ class Tuning:
     ping_interval_s: float = 0.5
     """How often a connected peer is asked for a sign of life."""
     peer_timeout_s: float = 5.0
-    """A peer that gave no sign for this long is gone."""
+    """A peer that gave no sign for this long is gone; its subscriptions are away."""
+    subscriber_wait_s: float = 30.0
+    """A silent subscriber whose connection stands is waited for this long, where one waits."""
+    subscriber_return_s: float = 300.0
+    """A subscriber that comes back within this time goes on where it was, with what is kept."""
     member_timeout_s: float = 3.0
     """A silent member of a work group is gone after this time, but not before two pings."""
     member_return_s: float = 5.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 #: Why events were declared lost.
-LOSS_REASONS = ("overflow", "evicted", "gone", "deadline", "expired", "corrupt")
+LOSS_REASONS = ("overflow", "evicted", "gone", "deadline", "expired", "away", "corrupt")
 
 
 class Position(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -57,8 +57,9 @@ class Loss(msgspec.Struct, frozen=True, order=True, gc=False):
     Reasons: `overflow` (this subscriber was too slow and the publisher's buffer went past it),
     `evicted` (it blocked the stream for longer than it may), `gone` (the publisher stopped or was
     restarted, and its memory went with it), `deadline` (no answer to repair requests in time),
-    `expired` (asked for events older than what is kept), `corrupt` (a log's disk gave back
-    something else than was written).
+    `expired` (asked for events older than what is kept), `away` (this subscriber was stopped or cut
+    off for longer than events were kept for it), `corrupt` (a log's disk gave back something else
+    than was written).
     """
 
     stream: str

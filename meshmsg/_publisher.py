@@ -112,7 +112,7 @@ class PublisherSide:
         self.guard = Guard(f"the publishing side of {config.name}", self.counters)
         self._parts: list[Callable[[float], float]] = [
             self.subscribers.drain_tokens,
-            self.subscribers.forget_detached,
+            self.subscribers.tend_away,
             self.groups.on_tick,
             self.durable.on_tick,
         ]
@@ -615,9 +615,15 @@ class PublisherSide:
             self._changed.notify_all()
 
     def forget_link(self, link: bytes, now: float) -> None:
-        """A peer left or fell silent: its subscriptions with it."""
+        """A peer left: its subscriptions with it."""
         with self._changed:
             self.subscribers.forget_link(link, now)
+            self.groups.forget_link(link, "its peer is gone", now)
+
+    def lose_link(self, link: bytes, last_seen: float, now: float) -> None:
+        """A peer fell silent: its subscriptions may come back."""
+        with self._changed:
+            self.subscribers.lose_link(link, last_seen, now)
             self.groups.forget_link(link, "its peer is gone", now)
 
     # --- books ---
@@ -649,8 +655,7 @@ class PublisherSide:
             rows = [*self.subscribers.finished, *self.groups.rows()]
             for outlet in self._outlets.values():
                 for claim in subscribers_of(outlet):
-                    state = "evicted" if claim.evicted else "live" if claim.attached else "detached"
-                    rows.append(claim_row(outlet, claim, outlet.sender.next, state))
+                    rows.append(claim_row(outlet, claim, outlet.sender.next, claim.state))
             return rows
 
     def stats(self) -> dict[str, Any]:

@@ -80,5 +80,6 @@ def _claim_stats(claim: Claim, stop: int, blocking: bool, now: float) -> dict[st
         "evicted": claim.evicted,
         "evictions": claim.evictions,
         "attached": claim.attached,
+        "away_s": 0.0 if claim.away_since is None else round(now - claim.away_since, 3),
         "silent_s": round(now - claim.progress_at, 3),
     }

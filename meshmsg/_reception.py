@@ -118,7 +118,7 @@ class Reception:
             own = tails(user, publisher.tails())
             node.post(identity, c.Pong(message.number, node.instance, own, tails(user, recorded)))
         elif isinstance(message, c.Subscribe):
-            publisher.subscribers.on_subscribe(identity, client.peer, message, now)
+            publisher.subscribers.on_subscribe(identity, client.peer, client.instance, message, now)
         elif isinstance(message, c.Commit):
             publisher.subscribers.on_commit(identity, message)
         elif isinstance(message, c.Nack):
@@ -208,9 +208,13 @@ class Reception:
             bye = c.Bye(self._node.instance, self._gate.tails(client.user, tails))
             self._node.post(identity, bye)
 
-    def _forget(self, identity: bytes, now: float) -> None:
-        self._node.links.forget_back(self.clients.pop(identity).instance)
-        self._node.publisher.forget_link(identity, now)
+    def _forget(self, identity: bytes, now: float, *, silent: bool = False) -> None:
+        client = self.clients.pop(identity)
+        self._node.links.forget_back(client.instance)
+        if silent:
+            self._node.publisher.lose_link(identity, client.last_seen, now)
+        else:
+            self._node.publisher.forget_link(identity, now)
         if self._node.recorder is not None:
             self._node.recorder.lender.forget(identity)
 
@@ -221,7 +225,7 @@ class Reception:
         for identity, client in list(self.clients.items()):
             if client.last_seen < limit:
                 log.info("%s has been silent for %g s", client.peer, node.tuning.peer_timeout_s)
-                self._forget(identity, now)
+                self._forget(identity, now, silent=True)
         seen = {identity: client.last_seen for identity, client in self.clients.items()}
         node.publisher.forget_silent_members(seen, now)
 

@@ -35,7 +35,7 @@ class SealKeeper:
     def _give(self, stream: str, generation: int, key: bytes) -> None:
         """Those who are cut off are not among the subscriptions any more."""
         for remote in self._side.subscribers.subs.values():
-            if stream in remote.admitted and remote.detached_at is None:
+            if stream in remote.admitted and remote.absence.since is None:
                 self._side._post(remote.link, Rekey(remote.sub, stream, [(generation, key)]))
 
     def renew(self, now: float) -> None:

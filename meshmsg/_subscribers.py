@@ -32,6 +32,7 @@ from meshmsg._outlet import Outlet
 from meshmsg._publisher_books import claim_row
 from meshmsg._replay import Chapter
 from meshmsg._topics import TopicFilter
+from meshmsg.recovery.absence import Absence
 from meshmsg.recovery.ledger import LedgerRow
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.quotas import Owner, Quota
@@ -54,8 +55,11 @@ Range = tuple[int, int]
 class RemoteSubscription:
     """A subscription of another peer, as the publisher knows it."""
 
-    def __init__(self, request: Subscribe, link: bytes, peer: str, owner: Owner) -> None:
+    def __init__(
+        self, request: Subscribe, link: bytes, peer: str, instance: int, owner: Owner
+    ) -> None:
         self.sub = request.sub
+        self.instance = instance
         self.owner = owner
         self.link = link
         self.peer = peer
@@ -66,7 +70,9 @@ class RemoteSubscription:
         self.starts: dict[str, Start] = {}
         self.admitted: set[str] = set()
         self.confirmed: set[str] = set()  #: durable streams of which it has heard that it is
-        self.detached_at: float | None = None
+        self.absence = Absence()
+        self.waited = True  #: while it is away
+        self.resumed: set[str] = set()  #: streams on which it was here, until it was forgotten
         self.answered = 0
 
 
@@ -81,6 +87,7 @@ class Subscribers:
         self._outlets = side._outlets
         self.counters = side.counters
         self.subs: dict[int, RemoteSubscription] = {}
+        self.away: dict[int, RemoteSubscription] = {}  #: of these, who left first comes first
         self.quota = Quota(SUBSCRIPTIONS_EACH_MAX, SUBSCRIPTIONS_MAX)
         self.tokens: set[int] = set()  #: of those whose pipes are there
         self.finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)  #: of those who left
@@ -88,7 +95,9 @@ class Subscribers:
 
     # --- what they say: the I/O thread ---
 
-    def on_subscribe(self, link: bytes, peer: str, request: Subscribe, now: float) -> None:
+    def on_subscribe(
+        self, link: bytes, peer: str, instance: int, request: Subscribe, now: float
+    ) -> None:
         """A subscription asks to be taken; it is as soon as its pipe is seen too."""
         owner = self._side.owner_of(link)
         # Of streams that are not here nothing is kept: whoever asks heard of them from us.
@@ -96,29 +105,41 @@ class Subscribers:
         with self._changed:
             remote = self.subs.get(request.sub)
             if remote is None:
+                self._replace(peer, instance, owner, now)
                 reason = "no such stream here" if not starts else self._make_room(owner, now)
                 if reason:
                     self.counters["subscriptions_refused"] += 1
                     self.refuse(link, request, reason)
                     return
-                remote = RemoteSubscription(request, link, peer, owner)
+                remote = RemoteSubscription(request, link, peer, instance, owner)
                 self.subs[request.sub] = remote
                 self.quota.take(owner)
                 for row in [r for r in self.finished if r.subscription == remote.label]:
                     self.finished.remove(row)  # it is back, and goes on with its books
+                    remote.resumed.add(row.stream)
             else:
                 self.quota.free(remote.owner)
                 self.quota.take(owner)
                 remote.link, remote.owner = link, owner
+                remote.absence.silent_since = None
                 remote.hold = request.hold and bool(request.name)
             remote.starts.update(starts)
             self.drain_tokens(now)
             if request.sub in self.tokens:
                 self._admit(remote, now)
 
+    def _replace(self, peer: str, instance: int, owner: Owner, now: float) -> None:
+        """A peer that was started again does not come back for its old subscriptions."""
+        for old in list(self.away.values()):
+            same = (old.peer, old.owner.host) == (peer, owner.host)
+            if same and old.instance != instance:
+                self._forget(old.sub, "gone", now)
+
     def _make_room(self, owner: Owner, now: float) -> str:
         """Return why there is no place for another subscription; empty if there is."""
         giver = self.quota.giver(owner)
+        if giver != owner and self._displace_away(owner, giver, now):
+            return ""
         if giver is None:
             self.counters["subscriptions_full"] += 1
             return f"no room: you have {self.quota.owners[owner]:,} subscriptions here already"
@@ -129,6 +150,18 @@ class Subscribers:
             self._tell(last.link, last.sub, [*last.admitted, *last.starts], "others need the room")
             self._forget(last.sub, "gone", now)
         return ""
+
+    def _displace_away(self, owner: Owner, giver: Owner | None, now: float) -> bool:
+        """Forget who is longest away of those who have to give a place; False if all are there."""
+        host = (giver or owner).host
+        for remote in self.away.values():
+            if remote.owner == owner or (
+                remote.owner.host == host and not self.quota.is_over(owner)
+            ):
+                self.counters["subscriptions_displaced"] += 1
+                self._forget(remote.sub, "gone", now)
+                return True
+        return False
 
     def refuse(self, link: bytes, request: Subscribe, reason: str, *, final: bool = False) -> None:
         """Tell a subscription that it was not taken, and why."""
@@ -145,7 +178,8 @@ class Subscribers:
         self._side._post(link, Unsubscribed(sub, some, reason, refused=final))
 
     def _admit(self, remote: RemoteSubscription, now: float) -> None:
-        remote.detached_at = None
+        remote.absence = Absence()
+        self.away.pop(remote.sub, None)
         starts, remote.starts = remote.starts, {}
         for name, start in starts.items():
             outlet = self._outlets.get(name)
@@ -154,9 +188,10 @@ class Subscribers:
             elif outlet is not None:
                 self.admit_to(remote, outlet, start, (), now)
         for name in remote.admitted:
-            claim = self._outlets[name].sender.flow.claims.get(remote.sub)
+            flow = self._outlets[name].sender.flow
+            claim = flow.claims.get(remote.sub)
             if claim is not None:
-                claim.attached = True
+                flow.come_back(claim, now=now)
         self._changed.notify_all()
 
     def admit_to(
@@ -180,6 +215,7 @@ class Subscribers:
             start.kind,
             start.value,
             start.epoch,
+            returns=name in remote.resumed,
             now=now,
         )
         behind = bool(past) or (given.start < given.next and not known)
@@ -317,35 +353,62 @@ class Subscribers:
             if came:
                 self.tokens.add(sub)
                 if remote is not None:
-                    self._admit(remote, now)
+                    remote.absence.detached_at = None
+                    if remote.absence.since is None:  # else it has yet to say who it is
+                        self._admit(remote, now)
             else:
                 self.tokens.discard(sub)
                 if remote is not None:
-                    remote.detached_at = now
-                    for outlet in self._outlets.values():
-                        claim = outlet.sender.flow.claims.get(sub)
-                        if claim is not None:
-                            claim.attached = False
-                        if outlet.packets is not None:
-                            # Nobody waits for packets of a process that has ended; one that
-                            # lives reports again.
-                            outlet.packets.sender.release(sub)
-                        if claim is not None and outlet.log is not None:
-                            # The log has what it missed: nobody need wait for it meanwhile.
-                            outlet.sender.flow.let_go(claim, now=now)
-                            self._gates.reopen(outlet)
+                    remote.absence.detached_at = now
+                    self._set_aside(remote, now)
         return NEVER
 
-    def forget_detached(self, now: float) -> float:
-        """Those whose pipes have been gone for too long do not come back."""
-        limit = now - self._side._tuning.peer_timeout_s
-        for remote in list(self.subs.values()):
-            if remote.detached_at is not None and remote.detached_at < limit:
+    def _set_aside(self, remote: RemoteSubscription, now: float) -> None:
+        """One is away: wait for it as long as it is waited for, and no longer."""
+        absence, sub = remote.absence, remote.sub
+        assert absence.since is not None
+        self.away[sub] = remote
+        attached = absence.detached_at is None
+        waited = absence.is_waited_for(self._side._tuning.subscriber_wait_s, now=now)
+        remote.waited = waited
+        for outlet in self._outlets.values():
+            flow = outlet.sender.flow
+            claim = flow.claims.get(sub)
+            if claim is not None and outlet.log is not None:
+                # The log has what it missed: nobody need wait for it meanwhile.
+                flow.let_go(claim, now=now)
+            if claim is not None:
+                flow.leave(claim, absence.since, attached=attached, waited=waited, now=now)
+            if outlet.packets is not None and not waited:
+                # Nobody waits for packets of a process that has ended; one that lives reports
+                # again.
+                outlet.packets.sender.release(sub)
+            self._gates.reopen(outlet)
+        self._changed.notify_all()
+
+    def tend_away(self, now: float) -> float:
+        """Those who have been away for too long are not waited for, and then forgotten."""
+        tuning = self._side._tuning
+        for remote in list(self.away.values()):
+            absence = remote.absence
+            if absence.is_over(tuning.subscriber_return_s, now=now):
+                log.info("%s has not come back: nothing is kept for it any more", remote.label)
                 self._forget(remote.sub, "gone", now)
+            elif remote.waited and not absence.is_waited_for(tuning.subscriber_wait_s, now=now):
+                self._set_aside(remote, now)
         return NEVER
+
+    def lose_link(self, link: bytes, last_seen: float, now: float) -> None:
+        """A peer fell silent: its subscriptions are away."""
+        for remote in [r for r in self.subs.values() if r.link == link]:
+            if remote.admitted:
+                remote.absence.silent_since = last_seen
+                self._set_aside(remote, now)
+            else:
+                self._forget(remote.sub, "gone", now)
 
     def forget_link(self, link: bytes, now: float) -> None:
-        """A peer left or fell silent: its subscriptions with it."""
+        """A peer left: its subscriptions with it."""
         for remote in [r for r in self.subs.values() if r.link == link]:
             self._forget(remote.sub, "gone", now)
 
@@ -353,6 +416,7 @@ class Subscribers:
         remote = self.subs.pop(sub, None)
         if remote is None:
             return
+        self.away.pop(sub, None)
         self.quota.free(remote.owner)
         for outlet in self._outlets.values():
             claim = outlet.sender.flow.release(sub, now=now)
@@ -398,7 +462,7 @@ class Subscribers:
         # missed, while one whose answer was lost with the process would start anew.
         name, durable = outlet.stream, outlet.log is not None
         known = sum(
-            sub.detached_at is None
+            sub.absence.since is None
             and name in (sub.confirmed if durable else sub.admitted)
             and sub.filter.matches(topic)
             for sub in self.subs.values()
@@ -427,7 +491,8 @@ class Subscribers:
             return self._answered(number)
 
     def _answered(self, number: int) -> bool:
-        return all(r.answered >= number or r.detached_at is not None for r in self.subs.values())
+        present = [r for r in self.subs.values() if r.absence.since is None]
+        return all(r.answered >= number for r in present)
 
     def ask_status(self, subs: set[int]) -> int:
         """With the lock held: have subscribers report; the number comes back in their answer."""

@@ -6,6 +6,10 @@ it never closes.  And it closes for a moment behind a subscriber that is reading
 before more frames are on their way than queues have room for: they would only be dropped, asked for
 and sent again.  A subscriber that holds the gate shut without progress for `evict_after_s` loses
 its claim until it has caught up.
+
+One that is absent (see `absence`) holds nobody up.  What the buffer has for it stays there as long
+as there is room, what was spilled for it until the spill is full.  Back again, it is waited for at
+once, so that nobody runs away from it while it catches up.
 """
 
 from __future__ import annotations
@@ -45,6 +49,17 @@ class Claim:
     away: bool = False  # reads from the log, and nobody waits for it until it has caught up
     attached: bool = True
     reported: bool = False
+    away_since: float | None = None  # silent, or its connection closed
+    absent: bool = False  # away, and not waited for
+    kept: bool = True  # while it is absent, what is spilled stays for it
+    missed_before: int = 0  # what was not kept any more when it came back
+
+    @property
+    def state(self) -> str:
+        """How it stands with the stream, in a word."""
+        if self.evicted:
+            return "evicted"
+        return "live" if self.away_since is None else "away"
 
 
 class FlowControl:
@@ -74,9 +89,36 @@ class FlowControl:
         if claim is None:
             claim = Claim(sub, label, start, start, start, now, patterns=tuple(patterns))
             self.claims[sub] = claim
-        claim.attached = True
-        self._settle(now)
+        self.come_back(claim, now=now)
         return claim
+
+    def leave(
+        self, claim: Claim, since: float, *, attached: bool, waited: bool, now: float
+    ) -> None:
+        """A subscriber is away; unless it is `waited` for, nobody is held up for it."""
+        claim.away_since = since
+        claim.attached = attached
+        if claim.absent == waited:
+            claim.absent = not waited
+            self._settle(now)
+
+    def come_back(self, claim: Claim, *, now: float) -> None:
+        """A subscriber is there: it goes on where it was, and is waited for."""
+        self.note_missed(claim)
+        claim.away_since = None
+        claim.absent = False
+        claim.attached = claim.kept = True
+        self._settle(now)
+
+    def note_missed(self, claim: Claim) -> None:
+        """What an absent subscriber has not taken and nobody has any more is lost to its absence.
+
+        Under words that drop it is an overflow as ever.
+        """
+        buffer = self._buffer
+        lossless = buffer.hold or buffer.spill is not None
+        if claim.absent and lossless and not claim.evicted and buffer.first is not None:
+            claim.missed_before = buffer.first
 
     def release(self, sub: int, *, now: float) -> Claim | None:
         """A subscriber has gone; what it claimed is free."""
@@ -142,6 +184,7 @@ class FlowControl:
         """Mark who blocks since when; returns those evicted now."""
         if self._buffer.spill is not None:
             self._buffer.trim()  # there may be space again
+            self._give_up_absent(now)
         blocking = {claim.sub for claim in self.blockers()}
         limit = self._evict_after_s
         evicted = []
@@ -172,7 +215,7 @@ class FlowControl:
 
     def aside(self) -> list[int]:
         """Subscribers that are not waited for."""
-        return [c.sub for c in self.claims.values() if c.evicted or c.away]
+        return [c.sub for c in self.claims.values() if c.evicted or c.away or c.absent]
 
     def behind(self, stop: int) -> list[Claim]:
         """Subscribers in touch that have not received everything before `stop`."""
@@ -190,7 +233,22 @@ class FlowControl:
             self._settle(now)
 
     def _waiting(self) -> list[Claim]:
-        return [c for c in self.claims.values() if not (c.evicted or c.away)]
+        return [c for c in self.claims.values() if not (c.evicted or c.away or c.absent)]
+
+    def _kept_for(self) -> list[Claim]:
+        """Those for whom the spill, or a backlog, keeps what memory has no room for."""
+        if self._buffer.hold:  # the ring alone, for those who are waited for
+            return self._waiting()
+        return [c for c in self.claims.values() if c.kept and not (c.evicted or c.away)]
+
+    def _give_up_absent(self, now: float) -> None:
+        """Nobody waits for room that those have who are not there: it is free."""
+        while self.is_shut():
+            last = min(self._kept_for(), key=_received, default=None)
+            if last is None or not last.absent:
+                return
+            last.kept = False
+            self._settle(now)
 
     def _has_caught_up(self, claim: Claim) -> bool:
         # What fell out of the buffer is not counted as behind, and is still to be reported.
@@ -206,14 +264,13 @@ class FlowControl:
 
     def _settle(self, now: float) -> None:
         # Kept for those who have yet to receive it; waited for until it is consumed.
+        self._buffer.claim(min((c.received for c in self._kept_for()), default=None))
         waiting = self._waiting()
         if not waiting:
-            self._buffer.claim(None)
             self._floor_bytes = NEVER
             self._moved_at = -NEVER
             return
         last = min(waiting, key=_received)
-        self._buffer.claim(last.received)
         self._moved_at = last.progress_at
         self._floor_frames = self._buffer.total_frames - self._buffer.frames_since(last.received)
         behind = self._buffer.bytes_since(min(c.consumed for c in waiting))

@@ -104,8 +104,8 @@ class Ledger:
 
     @property
     def in_flight(self) -> int:
-        """Events that are on their way."""
-        return sum(row.in_flight for row in self.rows)
+        """Events that are on their way to those who are there."""
+        return sum(row.in_flight for row in self.rows if row.state != "away")
 
     @property
     def lost(self) -> int:

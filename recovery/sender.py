@@ -227,13 +227,19 @@ class StreamSender:
         value: int,
         epoch: int,
         *,
+        returns: bool = False,
         now: float,
     ) -> Admission:
-        """Take a subscriber; `kind` says where it starts (see docs/wire-format.md)."""
+        """Take a subscriber; `kind` says where it starts (see docs/wire-format.md).
+
+        One that `returns` was here before and has been forgotten since.
+        """
         known = self.flow.claims.get(sub)
         start = known.start if known else self._start(kind, value, epoch)
         claim = self.flow.admit(sub, label, start, patterns, now=now)
-        if known is None:
+        if known is None and returns:
+            claim.missed_before = self.first_available
+        elif known is None:
             claim.expired_before = self.first_available
         if self._beat_due == NEVER:
             self._beat_due = now + self._beat_wait_s
@@ -277,17 +283,26 @@ class StreamSender:
             if stored:  # the rest is asked for again
                 return RepairAnswer([], {}, in_log=True, stored=stored)
         if claim is not None:
+            self.flow.note_missed(claim)
             claim.repaired += len(frames)
             claim.gone += sum(stop - first for first, stop in gone)
         return RepairAnswer(frames, _by_reason(claim, gone))
 
 
 def _by_reason(claim: Claim | None, gone: list[Range]) -> dict[str, list[Range]]:
-    """Why events are gone for a subscriber: it came too late, was evicted, or was too slow."""
-    before = claim.expired_before if claim is not None else 0
-    reason = "evicted" if claim is not None and claim.evicted else "overflow"
+    """Why events are gone for a subscriber: it came late, was away, evicted, or too slow."""
+    if claim is None:
+        return {"overflow": gone} if gone else {}
+    expired, missed = claim.expired_before, max(claim.expired_before, claim.missed_before)
     reasons = {
-        "expired": [(first, min(stop, before)) for first, stop in gone if first < before],
-        reason: [(max(first, before), stop) for first, stop in gone if stop > before],
+        "expired": _between(gone, 0, expired),
+        "away": _between(gone, expired, missed),
+        "evicted" if claim.evicted else "overflow": _between(gone, missed, None),
     }
     return {why: ranges for why, ranges in reasons.items() if ranges}
+
+
+def _between(ranges: list[Range], low: int, high: int | None) -> list[Range]:
+    """Return what of the ranges lies from `low` on and before `high`."""
+    cut = [(max(first, low), stop if high is None else min(stop, high)) for first, stop in ranges]
+    return [(first, stop) for first, stop in cut if first < stop]

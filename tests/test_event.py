@@ -89,7 +89,7 @@ def test_loss_counts_its_events_and_says_what_happened() -> None:
 
 
 def test_reasons_are_pinned() -> None:
-    assert LOSS_REASONS == ("overflow", "evicted", "gone", "deadline", "expired", "corrupt")
+    assert LOSS_REASONS == ("overflow", "evicted", "gone", "deadline", "expired", "away", "corrupt")
     assert all(f"`{reason}`" in (Loss.__doc__ or "") for reason in LOSS_REASONS)
 
 

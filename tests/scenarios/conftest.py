@@ -56,12 +56,13 @@ class TcpProxy:
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.down = False  # nobody is let through
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Break every connection at once; new ones are let through."""
+        """Break every connection at once; new ones are let through, unless it is `down`."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
@@ -79,6 +80,9 @@ class TcpProxy:
         while True:
             try:
                 near, _ = self._listener.accept()
+                if self.down:
+                    near.close()
+                    continue
                 far = socket.create_connection(self._target)
             except OSError:
                 return

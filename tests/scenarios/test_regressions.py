@@ -161,7 +161,7 @@ def test_subscription_to_hundreds_of_streams_is_admitted_to_all() -> None:
 
 
 def test_books_hold_when_a_frozen_subscriber_was_forgotten_and_comes_back(ledger: Any) -> None:
-    short = {"peer_timeout_s": 1.0, "ping_interval_s": 0.2}
+    short = {"peer_timeout_s": 1.0, "ping_interval_s": 0.2, "subscriber_return_s": 1.5}
     with (
         RemotePeer("pub", streams=[{"topics": "a.**"}], tuning=short) as pub,
         RemotePeer("sub", connect=pub.address, tuning=short) as sub,

@@ -64,7 +64,7 @@ def _missing(events: meshmsg.Subscription) -> int:
 
 def test_subscriber_that_was_killed_is_forgotten_and_holds_nobody_up() -> None:
     stream = Stream("a.**", overflow="block", window_bytes="64KiB", buffer_bytes="1MB")
-    tuning = meshmsg.Tuning(peer_timeout_s=1.0, ping_interval_s=0.2)
+    tuning = meshmsg.Tuning(subscriber_return_s=1.0)
     with Peer("pub", streams=[stream], tuning=tuning) as pub:
         sub = RemotePeer("sub", connect=pub.address, tuning={"inbox_bytes_max": 1000})
         sub.run("events = peer.subscribe('a.**')")
@@ -72,7 +72,7 @@ def test_subscriber_that_was_killed_is_forgotten_and_holds_nobody_up() -> None:
         sub.kill()
         for _ in range(1000):
             pub.publish("a.b", bytes(1000), timeout=20)
-        assert pub.stats()["streams"]["a.**"]["subscribers"] == []
+        wait_until(lambda: pub.stats()["streams"]["a.**"]["subscribers"] == [])
         (row,) = [row for row in pub.ledger().rows if row.state == "gone"] or [None]
         assert row is None or row.reconciles
 

@@ -69,7 +69,6 @@ def test_receiver_whose_multicast_path_dies_gets_all_by_its_connection_and_stops
         assert good.result()["losses"] == bad.result()["losses"] == []
 
 
-@pytest.mark.filterwarnings("ignore:peer 'pub' closed before these")
 def test_receiver_that_is_killed_is_not_waited_for(group: str) -> None:
     line = Multicast(group, receiver_timeout="60s")
     patient = Tuning(peer_timeout_s=60)
