@@ -292,10 +292,14 @@ class Node:
         return NEVER
 
     def _tend_inlets(self, now: float) -> float:
-        for intake in list(self.intakes.values()):
-            intake.tend(now)
-        for member in list(self.members.values()):
-            member.tend(now)
+        failure: Exception | None = None
+        for inlet in (*self.intakes.values(), *self.members.values()):
+            try:
+                inlet.tend(now)
+            except Exception as error:  # the others are looked after all the same
+                failure = error
+        if failure is not None:
+            raise failure
         return NEVER
 
     def _say_status(self, now: float) -> float:
