@@ -539,6 +539,17 @@ def test_member_that_disagrees_is_refused(topics: str, options: dict[str, Any], 
         boss.flush(5)
 
 
+def test_member_is_told_also_where_the_reason_is_longer_than_a_message_takes() -> None:
+    topics = [f"jobs.{n}.{'x' * 100}" for n in range(100)]
+    with (
+        mesh(members=1) as (boss, _),
+        Peer("late", connect=boss.address) as late,
+        late.subscribe(*topics, group="workers") as refused,
+        pytest.raises(PeerRefused, match="asks for the topics"),
+    ):
+        refused.get(timeout=20)
+
+
 def test_when_all_have_left_others_may_agree_anew() -> None:
     with mesh(order="none") as (boss, events):
         events.close()
