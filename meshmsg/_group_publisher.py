@@ -203,7 +203,7 @@ class GroupSide:
             reason = as_text(reason)
             self._side.counters["members_refused"] += 1
             text = "refused %s as a member of group %s: %s"
-            self._notes.error(text, peer, join.group, reason)
+            self._notes.error(text, peer, join.group, reason, by=self._side.owner_of(link).host)
             self._side._post(link, Unjoined(join.sub, reason, refused=True))
             return
         if places is None and (far := self._far_starts(join)):

@@ -42,6 +42,7 @@ class Guard:
         self._counters = counters
         self._counter = counter
         self.notes = LogLimit(log, counters)  #: log lines that others cause
+        self._failures = LogLimit(log, counters)  # those must not leave out what fails
 
     @property
     def problem(self) -> str | None:
@@ -58,7 +59,7 @@ class Guard:
         """Count and log the exception that is being handled: what it was about is dropped."""
         self._counters[self._counter] += 1
         kind = type(sys.exception())
-        self.notes.write(
+        self._failures.write(
             logging.ERROR, "%s: %s failed", self.who, what, key=(what, kind), trace=True
         )
 

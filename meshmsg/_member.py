@@ -30,9 +30,9 @@ from meshmsg._frame import Frame
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
 from meshmsg._member_words import Asked, Attached, MemberSetup, Notice, Parted
 from meshmsg._membership import Membership
+from meshmsg._message_fields import ACK_RANGES_MAX, PIECES_MAX
 from meshmsg._subframe import decode_work
 from meshmsg._topics import Pattern
-from meshmsg._message_fields import ACK_RANGES_MAX, PIECES_MAX
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.transports.workqueue import WorkInlet
