@@ -291,7 +291,8 @@ class Node:
 
     def _tend_inlets(self, now: float) -> float:
         failure: Exception | None = None
-        for inlet in (*self.intakes.values(), *self.members.values()):
+        inlets: list[Intake | Member] = [*self.intakes.values(), *self.members.values()]
+        for inlet in inlets:
             try:
                 inlet.tend(now)
             except Exception as error:  # the others are looked after all the same
