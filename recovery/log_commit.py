@@ -13,10 +13,13 @@ both.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from meshmsg._errors import LogError
+
+log = logging.getLogger("meshmsg.recovery")
 
 #: After a failure it is tried again after this long.
 RETRY_S = 0.2
@@ -67,8 +70,12 @@ class Committer:
             try:
                 again_s = self._commit()
                 self.error = None
-            except LogError as error:
-                self.error = error
+            except Exception as error:  # a defect must not end it in silence
+                if isinstance(error, LogError):
+                    self.error = error
+                elif self.error is None or str(error) not in str(self.error):
+                    self.error = LogError(self._thread.name, f"a commit failed: {error!r}")
+                    log.error("%s", self.error, exc_info=True)
                 self._wanted.set()
                 if self._stopped.wait(RETRY_S):
                     return
