@@ -13,13 +13,10 @@ both.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from meshmsg._errors import LogError
-
-log = logging.getLogger("meshmsg.recovery")
 
 #: After a failure it is tried again after this long.
 RETRY_S = 0.2
@@ -30,11 +27,19 @@ IDLE_S = 30.0
 class Committer:
     """A thread that calls `commit` while there is something to commit, and now and then.
 
-    What it returns is in how many seconds at most it is to be called again.
+    What it returns is in how many seconds at most it is to be called again.  An exception that is
+    no `LogError` goes to `on_defect` each time, and counts as a failure.
     """
 
-    def __init__(self, commit: Callable[[], float], interval_s: float, name: str) -> None:
+    def __init__(
+        self,
+        commit: Callable[[], float],
+        interval_s: float,
+        name: str,
+        on_defect: Callable[[Exception], None],
+    ) -> None:
         self._commit = commit
+        self._on_defect = on_defect
         self._interval_s = interval_s
         self._wanted = threading.Event()
         self._stopped = threading.Event()
@@ -71,11 +76,10 @@ class Committer:
                 again_s = self._commit()
                 self.error = None
             except Exception as error:  # a defect must not end it in silence
-                if isinstance(error, LogError):
-                    self.error = error
-                elif self.error is None or str(error) not in str(self.error):
-                    self.error = LogError(self._thread.name, f"a commit failed: {error!r}")
-                    log.error("%s", self.error, exc_info=True)
+                if not isinstance(error, LogError):
+                    self._on_defect(error)
+                    error = LogError(self._thread.name, f"a commit failed: {error!r}")
+                self.error = error
                 self._wanted.set()
                 if self._stopped.wait(RETRY_S):
                     return

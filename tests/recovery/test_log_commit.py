@@ -24,13 +24,15 @@ def test_a_commit_that_fails_is_told_and_tried_again(
             raise error
         return 30.0
 
-    committer = Committer(commit, 0.0, "log")
+    defects: list[Exception] = []
+    committer = Committer(commit, 0.0, "log", defects.append)
     committer.start()
     try:
         committer.want()
         wait_until(lambda: tries > 2)
         assert isinstance(committer.error, LogError)
         assert str(error) in str(committer.error)
+        assert set(defects) == (set() if isinstance(error, LogError) else {error})
         fails = False
         wait_until(lambda: committer.error is None)
     finally:
