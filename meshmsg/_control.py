@@ -20,12 +20,12 @@ from meshmsg._errors import ProtocolError
 from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
 from meshmsg._message_fields import (
     ACK_RANGES_MAX,
-    CLAIM_RANGES_MAX,
     CLAIMS_MAX,
     CONTACTS_MAX,
     GROUPS_MAX,
     HELLO_STREAMS_MAX,
     PART_FRAMES_MAX,
+    PIECES_MAX,
     ROLES_MAX,
     SETTLEMENTS_MAX,
     STREAMS_MAX,
@@ -348,6 +348,12 @@ class Claimed(msgspec.Struct, frozen=True):
         check_ranges(self.held)
 
 
+def _check_pieces(counts: list[int]) -> None:
+    """Raise `ValueError` for a message that speaks of events in too many pieces."""
+    if sum(counts) > PIECES_MAX:
+        raise ValueError(f"{sum(counts)} ranges and refusals")
+
+
 class Join(_Message, frozen=True, tag="join"):
     """Take me as a member of a work group on these streams; saying it again is harmless."""
 
@@ -365,9 +371,7 @@ class Join(_Message, frozen=True, tag="join"):
     number: U64 = 0  # of the last message that the claims make up for
 
     def __post_init__(self) -> None:
-        pieces = sum(len(claim.acks) + len(claim.held) for claim in self.claims)
-        if pieces > CLAIM_RANGES_MAX:
-            raise ValueError(f"claims of {pieces} ranges")
+        _check_pieces([len(c.acks) + len(c.nacks) + len(c.held) for c in self.claims])
 
 
 class Joined(_Message, frozen=True, tag="joined"):
@@ -396,6 +400,11 @@ class Settlement(msgspec.Struct, frozen=True):
     nacks: Refusals = []
     returned: AckRanges = []
 
+    @property
+    def pieces(self) -> int:
+        """How many ranges and refusals it takes to say it."""
+        return len(self.acks) + len(self.nacks) + len(self.returned)
+
     def __post_init__(self) -> None:
         check_ranges(self.acks)
         check_ranges(self.returned)
@@ -409,6 +418,9 @@ class Settle(_Message, frozen=True, tag="settle"):
     closed: bool = False
     received: Annotated[dict[Name, U64], msgspec.Meta(max_length=STREAMS_MAX)] = {}
     number: U64 = 0  # rises; comes back in `kept`
+
+    def __post_init__(self) -> None:
+        _check_pieces([settlement.pieces for settlement in self.settlements])
 
 
 class Kept(_Message, frozen=True, tag="kept"):

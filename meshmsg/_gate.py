@@ -179,16 +179,17 @@ class Gate:
                 "refused a peer at %s: its public key %s is not allowed here",
                 request.host or "?",
                 request.key.hex(),
+                by=request.host,
             )
         else:  # ZeroMQ gives up what is refused, and the list may change
             self._zap.put_off(request)
 
-    def _tell_once(self, text: str, *values: str) -> None:
+    def _tell_once(self, text: str, *values: str, by: str | None = None) -> None:
         if (text, *values) not in self._told:
             if len(self._told) >= TOLD_MAX:
                 self._told.clear()
-            self._told.add((text, *values))
-            self._node.notes.warning(text, *values)
+            if self._node.notes.warning(text, *values, by=by):
+                self._told.add((text, *values))
 
     def _thin_out(self, door: Door) -> None:
         """Cut connections beyond the limit."""

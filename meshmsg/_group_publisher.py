@@ -32,7 +32,7 @@ from meshmsg._group_keeper import GroupKeeper, Saved
 from meshmsg._group_roll import GroupRoll
 from meshmsg._group_words import on_line, policy_of, takes_all_of
 from meshmsg._log_limit import LogLimit
-from meshmsg._message_fields import NACK_RANGES_MAX
+from meshmsg._message_fields import NACK_RANGES_MAX, as_text
 from meshmsg._remote_member import RemoteMember
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
@@ -200,9 +200,10 @@ class GroupSide:
         except MeshError as error:
             reason = str(error)
         if reason:
+            reason = as_text(reason)
             self._side.counters["members_refused"] += 1
             text = "refused %s as a member of group %s: %s"
-            self._notes.error(text, peer, join.group, reason)
+            self._notes.error(text, peer, join.group, reason, by=self._side.owner_of(link).host)
             self._side._post(link, Unjoined(join.sub, reason, refused=True))
             return
         if places is None and (far := self._far_starts(join)):

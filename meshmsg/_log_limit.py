@@ -2,7 +2,8 @@
 
 Whoever can make us write a line can make us write a million.  Of lines with one key, one is written
 in `EVERY_S`; of all keys together, which are as many as somebody makes up, `LINES_MAX` in the same
-time.  What is left out is counted, and the next line of its key says how many there were.
+time, and `LINES_EACH_MAX` by one cause where that is known, so that it does not silence the others.
+What is left out is counted, and the next line of its key says how many there were.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 EVERY_S = 10.0
 LINES_MAX = 30
+LINES_EACH_MAX = 10
 KEYS_MAX = 1000
 
 
@@ -35,43 +37,53 @@ class LogLimit:
         self._left_out: Counter[object] = Counter()
         self._window_ends = 0.0
         self._lines = 0
+        self._lines_by: Counter[object] = Counter()
 
-    def error(self, text: str, *values: object, key: object = None) -> None:
+    def error(self, text: str, *values: object, key: object = None, by: object = None) -> None:
         """Write an error; lines with the same key (text and values, if none is given) are few."""
-        self.write(logging.ERROR, text, *values, key=key)
+        self.write(logging.ERROR, text, *values, key=key, by=by)
 
-    def warning(self, text: str, *values: object, key: object = None) -> None:
-        """Write a warning, likewise."""
-        self.write(logging.WARNING, text, *values, key=key)
+    def warning(self, text: str, *values: object, key: object = None, by: object = None) -> bool:
+        """Write a warning, likewise; return False if it was left out."""
+        return self.write(logging.WARNING, text, *values, key=key, by=by)
 
     def write(
-        self, level: int, text: str, *values: object, key: object = None, trace: bool = False
-    ) -> None:
-        """Write a line; with `trace`, the exception that is being handled follows it."""
+        self,
+        level: int,
+        text: str,
+        *values: object,
+        key: object = None,
+        by: object = None,
+        trace: bool = False,
+    ) -> bool:
+        """Write a line that somebody caused; with `trace`, the exception in hand follows it."""
         if not self._log.isEnabledFor(level):
-            return
+            return True
         key = (text, values) if key is None else key
         with self._lock:
-            if not self._may_write(key):
+            if not self._may_write(key, by):
                 self._counters["log_lines_dropped"] += 1
-                return
+                return False
             left_out = self._left_out.pop(key, 0)
         if left_out:
             text, values = f"{text} (and %d times before)", (*values, left_out)
         self._log.log(level, text, *values, exc_info=trace)
+        return True
 
-    def _may_write(self, key: object) -> bool:
+    def _may_write(self, key: object, by: object) -> bool:
         now = self._clock()
         if now >= self._window_ends:
             self._window_ends, self._lines = now + EVERY_S, 0
+            self._lines_by.clear()
         if now - self._written_at.get(key, -EVERY_S) < EVERY_S:
             self._left_out[key] += 1
             return False
-        if self._lines >= LINES_MAX:
+        if self._lines >= LINES_MAX or (by is not None and self._lines_by[by] >= LINES_EACH_MAX):
             return False
         if len(self._written_at) >= KEYS_MAX:
             self._written_at.clear()
             self._left_out.clear()
         self._lines += 1
+        self._lines_by[by] += 1
         self._written_at[key] = now
         return True

@@ -30,6 +30,7 @@ from meshmsg._frame import Frame
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
 from meshmsg._member_words import Asked, Attached, MemberSetup, Notice, Parted
 from meshmsg._membership import Membership
+from meshmsg._message_fields import ACK_RANGES_MAX, PIECES_MAX
 from meshmsg._subframe import decode_work
 from meshmsg._topics import Pattern
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
@@ -45,6 +46,8 @@ SETTLE_S = 0.005
 SETTLE_SHARE = 4
 READ_MESSAGES_MAX = 64
 ERROR_CHARS_MAX = 2000
+#: Ranges and refusals that one settlement may have.
+SETTLEMENT_PIECES_MAX = 3 * ACK_RANGES_MAX
 
 
 class Member(Membership):
@@ -314,9 +317,15 @@ class Member(Membership):
         self.say()
 
     def say(self, *, closed: bool = False) -> None:
-        """Send what is unsaid to whom it concerns."""
+        """Send what is unsaid to whom it concerns, in as many messages as that takes."""
+        while not self._say_some(closed=closed):
+            pass
+
+    def _say_some(self, *, closed: bool) -> bool:
+        """Send as much of it as one message holds; return False when there is more."""
         with self._settle_lock:
             self._unsaid = False
+            pieces = 0
             by_link: dict[int, tuple[Any, list[Settlement]]] = {}
             if closed:
                 links = {**self._asked, **self._links}
@@ -326,7 +335,11 @@ class Member(Membership):
                 claims = source.claims
                 if not source.joined and id(source.link) not in by_link:
                     continue  # said when a publisher has taken us
-                while (settlement := settlement_of(source)) is not None:
+                while (
+                    pieces <= PIECES_MAX - SETTLEMENT_PIECES_MAX
+                    and (settlement := settlement_of(source)) is not None
+                ):
+                    pieces += settlement.pieces
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
                     if claims is not None:
@@ -337,10 +350,13 @@ class Member(Membership):
                 if source.acks:  # came meanwhile, from another thread
                     self._unsaid_since, self._unsaid = time.monotonic(), True
             self._number = number or self._number
+            all_said = pieces <= PIECES_MAX - SETTLEMENT_PIECES_MAX
+            closed = closed and all_said
             for link, said in by_link.values():
                 # What was sent and is not among it comes to nobody: it was never opened.
                 came = {s.info.name: s.received for s in self.sources() if s.link is link}
                 self._post(link, Settle(self.sub, said, closed, came if closed else {}, number))
+        return all_said
 
     def _await_keeping(self) -> int:
         """Publishers of durable streams are to keep our last words, and to say so."""

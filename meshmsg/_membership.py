@@ -28,7 +28,7 @@ from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss
 from meshmsg._guard import Guard
 from meshmsg._member_words import Asked, Attached, MemberSetup
-from meshmsg._message_fields import ACK_RANGES_MAX, CLAIM_RANGES_MAX, CLAIMS_MAX
+from meshmsg._message_fields import ACK_RANGES_MAX, CLAIMS_MAX, PIECES_MAX
 from meshmsg._subframe import Work
 from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.work_claims import pieces_of
@@ -154,7 +154,7 @@ class Membership(Settler):
     def _claims(self, streams: set[str]) -> tuple[list[Claimed], int]:
         """What a publisher has to be told that may have forgotten it, or never heard of it."""
         claims: list[Claimed] = []
-        left = CLAIM_RANGES_MAX
+        left = PIECES_MAX
         with self._settle_lock:
             self._number += 1
             for source in self._sources():
@@ -165,14 +165,16 @@ class Membership(Settler):
                     known.say(self._number, said.acks, said.nacks)
                 name, epoch = source.info.name, source.epoch
                 done, held = known.done(), known.held()
+                nacks = known.failed()[-min(left, ACK_RANGES_MAX) :] if left else []
+                left -= len(nacks)
                 dropped = known.forgotten + max(0, len(done) + len(held) - left)
                 if dropped:
                     self.counters["claims_dropped"] += dropped
                     known.forgotten = 0
                 done, held = done[:left], held[: max(0, left - len(done))]
                 left -= len(done) + len(held)
-                if nacks := known.failed():
-                    claims.append(Claimed(name, epoch, [], nacks[-ACK_RANGES_MAX:]))
+                if nacks:
+                    claims.append(Claimed(name, epoch, [], nacks))
                 claims += [Claimed(name, epoch, some) for some in pieces_of(done, ACK_RANGES_MAX)]
                 claims += [
                     Claimed(name, epoch, held=some) for some in pieces_of(held, ACK_RANGES_MAX)

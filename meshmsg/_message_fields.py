@@ -36,12 +36,13 @@ NACK_RANGES_MAX = 256
 #: Streams that one message refuses.
 UNSUBSCRIBED_MAX = 1024
 #: Ranges in one acknowledgement.
-ACK_RANGES_MAX = 65_536
+ACK_RANGES_MAX = 32_768
 #: Streams and epochs that one message settles events of.
 SETTLEMENTS_MAX = 20_000
-#: Streams and epochs that a member claims events of, and pieces of them all together.
+#: Streams and epochs that a member claims events of.
 CLAIMS_MAX = 4096
-CLAIM_RANGES_MAX = 262_144
+#: Ranges and refusals in one message of a member, all together: publishers wait while it is read.
+PIECES_MAX = 131_072
 #: Events that a member may ask for ahead of its acknowledgements.
 PREFETCH_MAX = 100_000
 ATTEMPTS_MAX = 1_000_000

@@ -215,8 +215,8 @@ class Node:
 
     def _run(self) -> None:
         self.guard.drive(self._turn)
-        if self.guard.problem is not None:  # whoever waits is told
-            self.publisher.gates.closed_text = self._failure = self.guard.problem
+        if self.guard.ended is not None:  # whoever waits is told
+            self.publisher.gates.closed_text = self._failure = self.guard.ended
         self.guard.each([self._leave, self.publisher.finish, self.service.stop])
         self._close_sockets()
 
@@ -250,10 +250,8 @@ class Node:
             self.guard.each([self._calls.popleft()])
         self._drain_outgoing()
         if failing:
-            self.guard.problem = f"{self.guard.who} goes on without {failing}: the log says why"
+            self.guard.has_trouble(f"{self.guard.who} goes on without {failing}: the log says why")
             time.sleep(PAUSE_S)  # a part that fails each time must not take all of the processor
-        elif self.guard.problem is not None:
-            self.guard.problem = None
         return not self._stopping
 
     def _on_readable(self, owner: Any) -> None:
@@ -294,10 +292,15 @@ class Node:
         return NEVER
 
     def _tend_inlets(self, now: float) -> float:
-        for intake in list(self.intakes.values()):
-            intake.tend(now)
-        for member in list(self.members.values()):
-            member.tend(now)
+        failure: Exception | None = None
+        inlets: list[Intake | Member] = [*self.intakes.values(), *self.members.values()]
+        for inlet in inlets:
+            try:
+                inlet.tend(now)
+            except Exception as error:  # the others are looked after all the same
+                failure = error
+        if failure is not None:
+            raise failure
         return NEVER
 
     def _say_status(self, now: float) -> float:

@@ -81,7 +81,8 @@ class Reception:
         if version != c.PROTOCOL_VERSION:
             reason = c.version_mismatch(version)
             node.counters["refused"] += 1
-            node.notes.error("refused a peer at %s: %s", request.host or "?", reason)
+            where = request.host or "?"
+            node.notes.error("refused a peer at %s: %s", where, reason, by=where)
             node.send(identity, [c.encode_refusal(reason, version)])
             return
         said = c.decode_message(
@@ -164,7 +165,7 @@ class Reception:
             node.counters["refused"] += 1
             level = logging.DEBUG if reason == ITSELF else logging.ERROR  # the other side is us
             where = request.host or "?"
-            node.notes.write(level, "refused %s at %s: %s", hello.peer, where, reason)
+            node.notes.write(level, "refused %s at %s: %s", hello.peer, where, reason, by=where)
             node.post(identity, c.Refused(reason))
             return
         client = self.clients[identity] = Client(hello, request.host, request.user, now)

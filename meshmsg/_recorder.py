@@ -197,7 +197,7 @@ class Recorder:
         intake = self.intake
         assert intake is not None
         self.guard.drive(self._turn, self._stopped.wait)
-        if self.guard.problem is not None:
+        if self.guard.ended is not None:
             # Nobody reads any more: publishers must not wait for it.
             self._node.call(lambda: self._node.drop_intake(intake))
 

@@ -137,7 +137,7 @@ class ReplayService:
         evicted: _Read | None = None
         with self._wanted:
             if self._stopped:
-                problem = self.guard.problem or ""
+                problem = self.guard.ended or ""
             elif isinstance(message, c.Credit):
                 problem = self._on_credit(asker, message)
             elif message.mesh != self._mesh:

@@ -27,11 +27,19 @@ IDLE_S = 30.0
 class Committer:
     """A thread that calls `commit` while there is something to commit, and now and then.
 
-    What it returns is in how many seconds at most it is to be called again.
+    What it returns is in how many seconds at most it is to be called again.  An exception that is
+    no `LogError` goes to `on_defect` each time, and counts as a failure.
     """
 
-    def __init__(self, commit: Callable[[], float], interval_s: float, name: str) -> None:
+    def __init__(
+        self,
+        commit: Callable[[], float],
+        interval_s: float,
+        name: str,
+        on_defect: Callable[[Exception], None],
+    ) -> None:
         self._commit = commit
+        self._on_defect = on_defect
         self._interval_s = interval_s
         self._wanted = threading.Event()
         self._stopped = threading.Event()
@@ -67,7 +75,10 @@ class Committer:
             try:
                 again_s = self._commit()
                 self.error = None
-            except LogError as error:
+            except Exception as error:  # a defect must not end it in silence
+                if not isinstance(error, LogError):
+                    self._on_defect(error)
+                    error = LogError(self._thread.name, f"a commit failed: {error!r}")
                 self.error = error
                 self._wanted.set()
                 if self._stopped.wait(RETRY_S):

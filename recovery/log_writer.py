@@ -93,9 +93,18 @@ class LogWriter:
         self._saved_ns = 0
         self.holds = Holds(self.cursors(), stream, clock, self.settings.hold_timeout_s)
         self._committer: Committer | None = None
+        self._defect = ""  # the last one that was told
         if background:
             interval_s = self._fsync.interval_s
-            self._committer = Committer(self.work, interval_s, f"meshmsg log {stream}")
+            self._committer = Committer(
+                self.work, interval_s, f"meshmsg log {stream}", self._tell_defect
+            )
+
+    def _tell_defect(self, error: Exception) -> None:
+        """Log a defect with its trace, once while it is the same."""
+        if repr(error) != self._defect:
+            self._defect = repr(error)
+            log.error("%s: a commit failed", self.folder.path, exc_info=error)
 
     # --- life ---
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from meshmsg._guard import FAILURES_MAX, PAUSE_MAX_S, Guard
-from meshmsg._log_limit import EVERY_S, KEYS_MAX, LINES_MAX, LogLimit
+from meshmsg._log_limit import EVERY_S, KEYS_MAX, LINES_EACH_MAX, LINES_MAX, LogLimit
 
 LOG = logging.getLogger("meshmsg.test")
 
@@ -52,6 +52,23 @@ def test_lines_of_made_up_keys_are_few(caplog: pytest.LogCaptureFixture) -> None
             notes.warning("refused %s at %s", n, clock.now)
     assert len(notes._written_at) <= KEYS_MAX
     assert len(notes._left_out) <= KEYS_MAX
+
+
+def test_one_who_causes_many_lines_leaves_room_for_others(caplog: pytest.LogCaptureFixture) -> None:
+    notes, _, _ = limit()
+    for n in range(100):
+        notes.error("refused %s", n, by="10.0.0.1")
+    assert len(caplog.records) == LINES_EACH_MAX
+    notes.error("refused %s", "b", by="10.0.0.2")
+    assert caplog.records[-1].getMessage() == "refused b"
+
+
+def test_what_fails_is_told_whatever_others_cause(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard("a thread", Counter())
+    for n in range(100):
+        guard.notes.error("refused %s", n)
+    guard.each([lambda: 1 // 0])
+    assert "failed" in caplog.records[-1].getMessage()
 
 
 def test_a_line_that_is_not_wanted_is_not_counted() -> None:
@@ -104,9 +121,9 @@ def test_a_turn_that_fails_is_tried_again_after_a_pause() -> None:
         return what
 
     guard.drive(turn, pauses.append)
-    told = [None, "ValueError('one')", "ValueError('two')", None, "ValueError('three')"]
-    assert problems == [None if t is None else f"a thread fails: {t}" for t in told]
-    assert guard.problem is None
+    told = ["ValueError('one')", "ValueError('two')", "ValueError('two')", "ValueError('three')"]
+    assert problems == [None, *(f"a thread fails: {t}" for t in told)]  # each for a while
+    assert guard.ended is None
     assert pauses == [0.01, 0.02, 0.01]
     assert counters["record_failures"] == 3
 

@@ -319,3 +319,27 @@ def test_bytes_in_the_page_are_those_of_the_code() -> None:
     other = f"| any other, and all before `hello` | {control.SMALL_BYTES_MAX:,} bytes |"
     assert other in text
     assert f"| keys of a message | {control.KEYS_MAX} |" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "field", "piece"),
+    [
+        ("settle", "settlements", "acks", [1, 2, 1]),
+        ("settle", "settlements", "nacks", {"seq": 1, "attempt": 1}),
+        ("settle", "settlements", "returned", [1, 2, 1]),
+        ("join", "claims", "acks", [1, 2, 1]),
+        ("join", "claims", "nacks", {"seq": 1, "attempt": 1}),
+        ("join", "claims", "held", [1, 2, 1]),
+    ],
+)
+def test_a_member_speaks_of_so_many_pieces_in_one_message(
+    kind: str, part: str, field: str, piece: object
+) -> None:
+    """Publishers wait while such a message is read."""
+    body: dict[str, Any] = {"t": kind, "sub": 1, "group": "g", "patterns": [], "starts": []}
+    body |= {"prefetch": 1, "ack_timeout_s": 1.0, "max_attempts": 1, "order": "none"}
+    full = {"stream": "p/a", "epoch": 1, field: [piece] * fields.ACK_RANGES_MAX}
+    count = fields.PIECES_MAX // fields.ACK_RANGES_MAX
+    control.decode_message(enclosed(body | {part: [full] * count}))
+    with pytest.raises(ProtocolError, match="ranges and refusals"):
+        control.decode_message(enclosed(body | {part: [*[full] * count, full | {field: [piece]}]}))

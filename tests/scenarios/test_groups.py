@@ -265,9 +265,15 @@ def test_any_exception_gives_an_event_back_and_costs_no_ack(error: Exception) ->
         assert group_of(boss)["acked"] == 2
 
 
-def test_more_acks_than_a_message_holds_are_all_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pieces_max", [1 << 17, 300])  # in one message, in several
+def test_more_acks_than_a_settlement_holds_are_all_said(
+    pieces_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every second event: a range for each."""
     monkeypatch.setattr("meshmsg._work.ACK_RANGES_MAX", 100)
+    monkeypatch.setattr("meshmsg._member.SETTLEMENT_PIECES_MAX", 300)
+    monkeypatch.setattr("meshmsg._member.PIECES_MAX", pieces_max)
+    monkeypatch.setattr("meshmsg._control.PIECES_MAX", pieces_max)
     count = 1000
     with mesh(members=1, prefetch=1000, order="none") as (boss, events):
         boss.publish_many("jobs.x", range(count))
@@ -531,6 +537,17 @@ def test_member_that_disagrees_is_refused(topics: str, options: dict[str, Any], 
         boss.publish("jobs.x", 1)
         events.ack(take(events, 1))
         boss.flush(5)
+
+
+def test_member_is_told_also_where_the_reason_is_longer_than_a_message_takes() -> None:
+    topics = [f"jobs.{n}.{'x' * 100}" for n in range(100)]
+    with (
+        mesh(members=1) as (boss, _),
+        Peer("late", connect=boss.address) as late,
+        late.subscribe(*topics, group="workers") as refused,
+        pytest.raises(PeerRefused, match="asks for the topics"),
+    ):
+        refused.get(timeout=20)
 
 
 def test_when_all_have_left_others_may_agree_anew() -> None:
