@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._edge import Edge
 from meshmsg._errors import ClosedError, ConfigError, MeshError, WaitTimeout
 from meshmsg._extras import need
+from meshmsg._guard import Guard
 from meshmsg._patience import publish_patiently
 from meshmsg._peer import Peer
 from meshmsg._plain import check_plain
@@ -91,6 +92,7 @@ class StatsdServer(Edge):
         self._drops = 0
         self._forms: dict[Meaning, tuple[str | None, dict[str, Any]]] = {}
         self._inlet: StatsdInlet | None = None
+        self._guard = Guard("the StatsD server", Counter())
         self._flushes = threading.Condition()
         self._asked = self._done = 0
 
@@ -109,11 +111,13 @@ class StatsdServer(Edge):
         return self._inlet.address
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the start, the number of series, and datagrams that the kernel dropped."""
+        """Counters since the start, the number of series, datagrams that the kernel dropped, and
+        why nothing is published just now."""
         return {
             **{name: self._counters[name] for name in COUNTERS},
             "kernel_drops": self._drops,
             "series": self._books.series,
+            "problem": self._guard.problem,
         }
 
     def flush(self, timeout: float | None = 10.0) -> None:
@@ -135,46 +139,46 @@ class StatsdServer(Edge):
     # The thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._began = self._raw_due = time.monotonic()
+        self._guard.drive(self._turn, self._stopping.wait)
+        with self._flushes:
+            self._done = self._asked
+            self._flushes.notify_all()
+
+    def _turn(self) -> bool:
+        """Take what has come and publish what is due; return False when it is over."""
+        assert self._inlet is not None
+        stopping = self._stopping.is_set()
+        got = self._drain()
+        now = time.monotonic()
         try:
-            self._serve()
+            if self._raw and now >= self._raw_due:
+                self._raw_due = now + RAW_S
+                self._publish_raw()
+            if stopping or now >= self._began + self._interval_s or self._asked > self._done:
+                self._end_interval(now)
+                return not stopping
         except ClosedError:
             log.warning("the peer was closed before the StatsD server")
-        except Exception:  # pragma: no cover - a defect: it must not pass in silence
-            log.exception("the StatsD server has ended")
-            raise
-        finally:
-            with self._flushes:
-                self._done = self._asked
-                self._flushes.notify_all()
+            return False
+        if got == 0:
+            wait_s = RAW_S if self._raw else LOOK_S
+            self._inlet.wait(min(wait_s, self._began + self._interval_s - now))
+        elif got < BURST:
+            time.sleep(GATHER_S)
+        return True
 
-    def _serve(self) -> None:
-        assert self._inlet is not None
-        began = raw_due = time.monotonic()
-        while True:
-            stopping = self._stopping.is_set()
-            got = self._drain()
-            now = time.monotonic()
-            if self._raw and now >= raw_due:
-                raw_due = now + RAW_S
-                self._publish_raw()
-            if stopping or now >= began + self._interval_s or self._asked > self._done:
-                asked = self._asked
-                while self._drain() == BURST:
-                    pass
-                if self._raw:
-                    self._publish_raw()
-                self._publish_interval(now - began)
-                began = now
-                with self._flushes:
-                    self._done = max(self._done, asked)
-                    self._flushes.notify_all()
-                if stopping:
-                    return
-            elif got == 0:
-                wait_s = RAW_S if self._raw else LOOK_S
-                self._inlet.wait(min(wait_s, began + self._interval_s - now))
-            elif got < BURST:
-                time.sleep(GATHER_S)
+    def _end_interval(self, now: float) -> None:
+        asked = self._asked
+        while self._drain() == BURST:
+            pass
+        if self._raw:
+            self._publish_raw()
+        took_s, self._began = now - self._began, now
+        self._publish_interval(took_s)
+        with self._flushes:
+            self._done = max(self._done, asked)
+            self._flushes.notify_all()
 
     def _drain(self) -> int:
         """Take what the socket has, up to a burst; how many datagrams that were."""

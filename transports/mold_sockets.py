@@ -45,6 +45,8 @@ RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 DATAGRAM_BYTES_MAX = 65_535
 #: Datagrams that are read from one socket before the others have their turn.
 READS_MAX = 256
+#: The pause after a turn that failed.
+AFTER_FAILURE_S = 0.1
 
 
 def _groups(field: str, lines: Sequence[str], interface: str) -> list[Group]:
@@ -182,17 +184,25 @@ class MoldSender:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            now = time.monotonic()
-            with self._lock:
-                if now - self._sent_at >= self._heartbeat_s:
-                    self._sent_at = now
-                    self.counters["heartbeats"] += 1
-                    count = END_OF_SESSION if self._finished else HEARTBEAT
-                    self._send(encode_head(self.session, self._store.next, count))
-                wait = max(0.001, self._sent_at + self._heartbeat_s - now)
-            ready, _, _ = select.select([self._server.fileno(), self._stop.fd], [], [], wait)
-            if self._server.fileno() in ready:
-                self._serve_requests()
+            try:
+                self._turn()
+            except Exception:  # a defect: it must not end the feed's heartbeats and repairs
+                log.exception("the MoldUDP64 sender %s", self.session)
+                self.counters["io_errors"] += 1
+                self._closed.wait(AFTER_FAILURE_S)
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if now - self._sent_at >= self._heartbeat_s:
+                self._sent_at = now
+                self.counters["heartbeats"] += 1
+                count = END_OF_SESSION if self._finished else HEARTBEAT
+                self._send(encode_head(self.session, self._store.next, count))
+            wait = max(0.001, self._sent_at + self._heartbeat_s - now)
+        ready, _, _ = select.select([self._server.fileno(), self._stop.fd], [], [], wait)
+        if self._server.fileno() in ready:
+            self._serve_requests()
 
     def _serve_requests(self) -> None:
         for _ in range(READS_MAX):

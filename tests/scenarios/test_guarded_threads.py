@@ -136,6 +136,7 @@ def test_a_poll_that_fails_for_good_ends_the_thread(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(node._poller, "wait", fail)
         node.wake()
         wait_until(lambda: ENDED in (pub.stats()["problem"] or ""))
+        assert node.stopped.wait(20)
         with pytest.raises(ClosedError, match=ENDED):
             pub.publish("a.b", 1)
 

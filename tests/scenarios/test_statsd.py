@@ -57,6 +57,25 @@ def send(server: StatsdServer, *packets: bytes) -> None:
     wait_until(lambda: sum(seen()[k] for k in ("packets", *refused)) >= before, 20, "packets")
 
 
+def test_a_turn_that_fails_is_shown_and_the_server_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving() as (server, events):
+        add = server._books.add
+
+        def fail(packets: list[bytes]) -> None:
+            monkeypatch.setattr(server._books, "add", add)
+            raise RuntimeError("on purpose")
+
+        monkeypatch.setattr(server._books, "add", fail)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"lost:1|c", server.address)
+        wait_until(lambda: "on purpose" in (server.stats()["problem"] or ""))
+        send(server, b"kept:1|c")
+        found, _ = interval(server, events)
+        assert list(found) == ["statsd.aggregate.kept"]
+
+
 def test_the_clients_metrics_become_events() -> None:
     with serving() as (server, events):
         host, port = server.address
