@@ -219,6 +219,8 @@ class Links:
             if self._node.gate.permitted(link.user, message) is not None:
                 self._node.questions.on_ask(link, message, time.monotonic())
         elif isinstance(message, c.Bye):
+            if link.state != "left":
+                self._node.post(link, c.Bye(self._node.instance, []))
             link.state = "left"
             self._node.finder.on_bye(message.instance)
             self._node.on_link_message(link, self._node.gate.told(link, message), None)
