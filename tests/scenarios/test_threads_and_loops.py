@@ -439,7 +439,7 @@ def test_publisher_that_leaves_reads_until_its_good_bye_is_answered(
 
 def test_subscriber_answers_a_good_bye() -> None:
     with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
+        Peer("pub", streams=[Stream("a.**")], tuning=meshmsg.Tuning(peer_timeout_s=600)) as pub,
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**"),
     ):
