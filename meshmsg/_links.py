@@ -20,6 +20,7 @@ from meshmsg._link import Link, data_address, reachable
 from meshmsg._member import Member
 from meshmsg._member_words import Asked, Parted
 from meshmsg._source import Attach, Complete, Detach, Lend
+from meshmsg._taken_streams import TakenStreams
 from meshmsg._topics import Pattern
 from meshmsg.recovery.unconfirmed import Unconfirmed
 from meshmsg.transports.control import ControlClient
@@ -65,6 +66,7 @@ class Links:
         self._links: dict[str, Link] = {}
         self._by_owner: dict[int, Link] = {}
         self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
+        self._taken = TakenStreams(node.notes, node.counters)
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
@@ -395,7 +397,7 @@ class Links:
 
     def _lend(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
         """A recorder has streams that the subscription wants: history, and what others miss."""
-        infos = [link.recorded[name] for name in names if _wants(intake, link.recorded[name])]
+        infos = self._wanted(link, intake, link.recorded, names)
         if not infos:
             return
         asked = [info for info in infos if intake.wants_history(info.name) or not self._has(info)]
@@ -403,6 +405,17 @@ class Links:
         intake.tend(time.monotonic())
         if asked:
             self._subscribe(link, intake, asked, born=born)
+
+    def _wanted(
+        self,
+        link: Link,
+        inlet: Intake | Member,
+        streams: dict[str, c.StreamInfo],
+        names: Iterable[str],
+    ) -> list[c.StreamInfo]:
+        """Return those of a peer's streams that a subscription takes."""
+        wanted = (streams[name] for name in names if _wants(inlet, streams[name]))
+        return self._taken.allowed(link, wanted)
 
     def _has(self, info: c.StreamInfo) -> bool:
         """Whether a stream comes from its publisher."""
@@ -426,7 +439,7 @@ class Links:
         self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
 
     def _offer(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
-        infos = [link.streams[name] for name in names if _wants(intake, link.streams[name])]
+        infos = self._wanted(link, intake, link.streams, names)
         if not infos:
             return
         more = not born and self._is_one_awaited()
@@ -493,7 +506,7 @@ class Links:
         born: bool = False,
         anew: bool = False,
     ) -> None:
-        infos = [link.streams[name] for name in names if _wants(member, link.streams[name])]
+        infos = self._wanted(link, member, link.streams, names)
         if infos:
             name = self._node.names.get(member.sub, "")
             member.notify(Asked(link, infos, name, born, anew))

@@ -124,7 +124,8 @@ def test_peers_that_are_not_where_they_say_leave_files_for_logs(tmp_path: Path) 
 
 def test_where_files_have_run_out_connections_are_cut_and_not_tried_for_ever() -> None:
     few_files = ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh"]
-    with RemotePeer("pub", within=few_files, streams=[{"topics": "a.**"}]) as pub:
+    streams = [{"topics": "a.**"}]
+    with RemotePeer("pub", within=few_files, discovery="none", streams=streams) as pub:
         address = pub.address
         pub.run(USE_UP)
         with crowd(address, count=20) as silent:
