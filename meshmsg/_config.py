@@ -42,6 +42,8 @@ DURABILITY_WORDS = ("none", "log")
 ORDER_WORDS = ("none", "key")
 #: Where events go that a group gave up: `dead.<group>`.
 DEAD_PREFIX = "dead."
+#: Leaves room in a stream's name for that prefix, and for what `_dead_letters` puts behind it.
+GROUP_BYTES_MAX = 96
 #: Streams that a peer may declare; those of dead letters come on top.
 STREAMS_OF_PEER_MAX = STREAMS_MAX // 2
 
@@ -53,6 +55,9 @@ def check_group(field_name: str, name: object) -> str:
         check_topic(f"{DEAD_PREFIX}{text}")
     except TopicError as error:
         raise ConfigError(field_name, f"{text!r} is not a group's name: {error.problem}") from None
+    if len(text.encode()) > GROUP_BYTES_MAX:
+        problem = f"{text!r}: a group's name has at most {GROUP_BYTES_MAX} bytes"
+        raise ConfigError(field_name, problem)
     return text
 
 

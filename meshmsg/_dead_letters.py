@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshmsg._config import DEAD_PREFIX, Stream
@@ -19,6 +21,7 @@ log = logging.getLogger("meshmsg.peer")
 
 #: A dead letter that could not be kept is tried again after this long.
 RETRY_S = 1.0
+_WORD = re.compile(r"[A-Za-z0-9._-]{1,16}")
 
 
 class _Kind(NamedTuple):
@@ -34,6 +37,11 @@ def _safety(config: Stream) -> str:
     if config.durability == "none":
         return "memory"
     return "unsynced" if config.fsync == "never" else "log"
+
+
+def _word(codec: str) -> str:
+    """Return a codec's name, or a number for one that does not go into a stream's name."""
+    return codec if _WORD.fullmatch(codec) else f"{zlib.crc32(codec.encode()):08x}"
 
 
 class DeadLetters:
@@ -56,7 +64,7 @@ class DeadLetters:
             others = [other for other in self._outlets if other.group == name]
             label = f"{DEAD_PREFIX}{name}"
             if any(other.codec != kind.codec for other in others):
-                label += f"+{codec.name}"
+                label += f"+{_word(codec.name)}"
             if any(other.safety != kind.safety for other in others):
                 label += f"+{kind.safety}"
             stream = f"{self._side._config.name}/{label}"

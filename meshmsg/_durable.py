@@ -16,6 +16,7 @@ from meshmsg._codecs import codec_for
 from meshmsg._config import Stream
 from meshmsg._control import Commit, Nack, Start
 from meshmsg._errors import LogError
+from meshmsg._log_limit import LogLimit
 from meshmsg._log_words import Retention
 from meshmsg._recorded_log import adopt
 from meshmsg._replay import Chapter, Replay
@@ -45,6 +46,7 @@ class DurableSide:
         self._side = side
         self.counters = side.counters
         self.logs: list[LogWriter] = []
+        self.notes = LogLimit(log, side.counters)
         self.error: LogError | None = None  #: why a log was not closed properly
         self.replay = Replay(f"meshmsg-{name}", self.counters, self._is_live)
         self._again: dict[tuple[int, str], tuple[float, float, Callable[[], None]]] = {}
@@ -139,7 +141,8 @@ class DurableSide:
                     return
                 self.try_again((remote.sub, outlet.stream), retry_s, again)
                 self._side.subscribers.put_off(remote, outlet, error.problem)
-            log.error("%s has to wait for its start: %s", remote.label, error)
+            text = "%s has to wait for its start: %s"
+            self.notes.error(text, remote.label, error, key=error.problem)
             self._side._wake()
 
     def try_again(self, key: tuple[int, str], retry_s: float, job: Callable[[], None]) -> None:

@@ -399,11 +399,12 @@ class Gate:
         return reason
 
     def screen(self, link: Link, welcome: c.Welcome) -> c.Welcome:
-        """A welcome without streams that its sender may not publish."""
-        if not self.apart:
-            return welcome
-        grant = self.grant(link.user)
+        """A welcome without streams that its sender may not publish, or that are another's."""
         named = [info for info in welcome.streams if info.name.startswith(f"{welcome.peer}/")]
+        if not self.apart:
+            self.counters["not_permitted"] += len(welcome.streams) - len(named)
+            return replace(welcome, streams=named)
+        grant = self.grant(link.user)
         may = covered(grant.publish, (info.topics for info in named))
         own = [info for info in named if info.topics in may]
         if self._declared.learn(own):

@@ -98,7 +98,8 @@ class GroupDisk:
             again = partial(self._try_to_find, join, starts, done, later)
             with self._side._lock:
                 self._side.durable.try_again((join.sub, join.group), retry_s, again)
-            log.error("group %s has to wait for its start: %s", join.group, error)
+            text = "group %s has to wait for its start: %s"
+            self._side.durable.notes.error(text, join.group, error, key=error.problem)
         self._side._wake()  # members come and go on the I/O thread only
 
     def _find_places(

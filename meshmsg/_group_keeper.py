@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from meshmsg._errors import LogError
+from meshmsg._config import check_group
+from meshmsg._errors import ConfigError, LogError
 from meshmsg._group_books import Seat
 from meshmsg._guard import Guard
 from meshmsg.recovery.group_resume import line_of, record_of
@@ -90,8 +91,16 @@ class GroupKeeper:
         if outlet.log is None:
             return []
         store = self._store(outlet)
-        records = store.load()
-        for problem in store.problems:
+        records = []
+        found = store.load()
+        problems = store.problems
+        for record in found:
+            try:
+                check_group("group", record.name)
+                records.append(record)
+            except ConfigError as error:  # of an earlier version, which took longer names
+                problems.append(f"{error}: its file is left as it is")
+        for problem in problems:
             self._counters["groups_damaged"] += 1
             log.error("%s", problem)
         if not records:

@@ -25,7 +25,7 @@ from meshmsg._control import (
     Unjoined,
 )
 from meshmsg._dead_letters import DeadLetters
-from meshmsg._errors import BindError, MeshError
+from meshmsg._errors import BindError, LogError, MeshError
 from meshmsg._group_books import Seat, group_stats, live_row, row_of
 from meshmsg._group_disk import GroupDisk
 from meshmsg._group_keeper import GroupKeeper, Saved
@@ -146,6 +146,7 @@ class GroupSide:
         declared: bool = False,
     ) -> Seat:
         now = time.monotonic()
+        dead = self._dead.outlet_for(name, outlet)  # first: where it fails, nothing is left behind
         durable = outlet.log is not None
         shelf = Shelf(outlet.sender.buffer, line or Line(outlet.epoch), durable=durable)
         self._numbers -= 1
@@ -159,10 +160,9 @@ class GroupSide:
         if durable:
             group.limit = start  # until the disk has a mark
         seat = Seat(outlet, group, claim, declared=declared)
-        seat.empty_since = now
+        seat.dead, seat.empty_since = dead, now
         outlet.groups.append(seat)
         self._seats.append(seat)
-        seat.dead = self._dead.outlet_for(name, outlet)
         if durable:
             # Until members have caught up, the log is what they work from: nobody waits for them.
             outlet.sender.flow.let_go(claim, now=now)
@@ -200,11 +200,7 @@ class GroupSide:
         except MeshError as error:
             reason = str(error)
         if reason:
-            reason = as_text(reason)
-            self._side.counters["members_refused"] += 1
-            text = "refused %s as a member of group %s: %s"
-            self._notes.error(text, peer, join.group, reason, by=self._side.owner_of(link).host)
-            self._side._post(link, Unjoined(join.sub, reason, refused=True))
+            self._refuse(link, peer, join, reason)
             return
         if places is None and (far := self._far_starts(join)):
             resolved = partial(self._on_places, link, peer, join)
@@ -229,7 +225,12 @@ class GroupSide:
                 return
         member.link, member.prefetch = link, join.prefetch
         member.ack_timeout_s = join.ack_timeout_s
-        self._take_seats(member, join, places or {})
+        try:
+            self._take_seats(member, join, places or {})
+        except MeshError as error:
+            self._drop(member, str(error), now, tell=False)
+            self._refuse(link, peer, join, str(error), final=not isinstance(error, LogError))
+            return
         if anew:
             self._roll.recall(member, join, now)
         tails = [
@@ -241,6 +242,19 @@ class GroupSide:
         self._side._post(link, Joined(join.sub, tails, member.work.addresses, keeps))
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
+
+    def _refuse(
+        self, link: bytes, peer: str, join: Join, reason: str, *, final: bool = True
+    ) -> None:
+        """Tell a member why it is not taken; one that may ask again is told in a while."""
+        reason = as_text(reason)
+        self._side.counters["members_refused"] += 1
+        text = "refused %s as a member of group %s: %s"
+        self._notes.error(text, peer, join.group, reason, by=self._side.owner_of(link).host)
+        if final:
+            self._side._post(link, Unjoined(join.sub, reason, refused=True))
+        else:
+            self._put_off(link, join.sub, time.monotonic())
 
     def _unfit(self, join: Join, peer: str) -> str:
         """Why a member cannot be taken; empty if it can."""

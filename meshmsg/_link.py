@@ -34,6 +34,8 @@ class Link:
         self.told = 0  #: streams of ours that the last hello named
         self.found = False  #: by discovery, which sees to it
         self.back: int | None = None  #: the number of who dialled us, and is dialled back
+        self.called = ""  #: as it called itself then
+        self.dialled_at = time.monotonic()
         self.noted = "dialling"  #: its state, as far as discovery has seen it
         self.door = 0  #: which of our mesh keys it is dialled with
         self.nonce = b""  #: what it was asked to prove its key with

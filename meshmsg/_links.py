@@ -20,9 +20,11 @@ from meshmsg._link import Link, data_address, reachable
 from meshmsg._member import Member
 from meshmsg._member_words import Asked, Parted
 from meshmsg._source import Attach, Complete, Detach, Lend
+from meshmsg._taken_streams import TakenStreams
 from meshmsg._topics import Pattern
 from meshmsg.recovery.unconfirmed import Unconfirmed
 from meshmsg.transports.control import ControlClient
+from meshmsg.transports.doors import SHARE_OF_BACKS, connections_allowed, files_over
 from meshmsg.transports.zmq_base import LOCKED_OUT, ONE_HAS_NO_KEY
 
 if TYPE_CHECKING:
@@ -45,9 +47,13 @@ LINKS_MAX = 10_000
 MESSAGES_PER_TURN_MAX = 256
 #: A connection that ended before its handshake may be an accident; so many in a row are not.
 LOCKED_OUT_TIMES = 3
-#: Peers that are dialled back and have yet to answer, and addresses of one of them.
-BACKS_MAX = 256
+#: Peers that are dialled back and have yet to answer, and addresses of one of them.  Others that
+#: wait for it take turns of so many seconds.
+BACKS_MAX = 64
 BACKS_PER_PEER_MAX = 4
+BACK_S = 2.0
+#: Files that a connection takes which we dial.
+FILES_PER_LINK = 5
 #: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
@@ -60,12 +66,14 @@ class Links:
         self._links: dict[str, Link] = {}
         self._by_owner: dict[int, Link] = {}
         self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
+        self._taken = TakenStreams(node.notes, node.counters)
+        self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
         """Connect to a peer and keep it connected."""
         if address in self._links:
             return
-        if len(self._links) >= LINKS_MAX:
+        if len(self._links) >= LINKS_MAX or (not given and files_over()):
             self._node.counters["links_full"] += 1
             return
         link = Link(address, self._client(address, 0), given=given)
@@ -77,25 +85,60 @@ class Links:
         """A peer with streams dialled us: dial it too, where it says it listens."""
         if any(link.instance == hello.instance for link in self._links.values()):
             return  # what is new it announces to those who dialled it, and we did
-        waiting = [k for k in self._links.values() if k.back is not None and not k.peer]
-        if sum(link.back == hello.instance for link in waiting) >= BACKS_PER_PEER_MAX:
+        backs = [link.back for link in self._waiting()] + [of for of, _ in self._later.values()]
+        if backs.count(hello.instance) >= BACKS_PER_PEER_MAX:
             return
         for address in hello.listen:
             target = reachable(address, host)
             if target and target not in self._links:
-                if len(waiting) >= BACKS_MAX:  # who is there answers at once: the oldest goes
-                    self._node.counters["dial_backs_dropped"] += 1
-                    self.drop(waiting[0])
-                self.dial(target, given=False)
-                if (link := self._links.get(target)) is not None:
-                    link.back = hello.instance
-                    self._node.finder.adopt(link, hello.instance, hello.peer)
+                self._make_room()
+                self._dial_back(target, hello.instance, hello.peer)
                 return
+
+    def _waiting(self) -> list[Link]:
+        """Return who is dialled back and has yet to answer, the oldest first."""
+        return [k for k in self._links.values() if k.back is not None and not k.peer]
+
+    def _backs_max(self) -> int:
+        files = connections_allowed(BACKS_MAX * FILES_PER_LINK, SHARE_OF_BACKS)
+        return max(1, files // FILES_PER_LINK)
+
+    def _make_room(self) -> None:
+        """Give up the oldest that has not answered for a newer one: who is there does at once."""
+        waiting = self._waiting()
+        if len(waiting) >= self._backs_max():
+            self._node.counters["dial_backs_dropped"] += 1
+            self._put_off(waiting[0])
+
+    def _put_off(self, link: Link) -> None:
+        self.drop(link)
+        if link.back is not None and not self._node.finder.is_on:  # which has a list of its own
+            self._later[link.address] = (link.back, link.called)
+
+    def _dial_back(self, address: str, instance: int, name: str) -> None:
+        self._later.pop(address, None)
+        self.dial(address, given=False)
+        if (link := self._links.get(address)) is not None:
+            link.back, link.called = instance, name
+            self._node.finder.adopt(link, instance, name)
+        else:
+            self._later[address] = (instance, name)
+
+    def _take_turns(self, now: float) -> None:
+        """Let others have a turn whom we could not dial back yet."""
+        for link in self._waiting() if self._later else []:
+            if now - link.dialled_at >= BACK_S:
+                self._put_off(link)
+        room = self._backs_max() - len(self._waiting())
+        for address, (instance, name) in list(self._later.items())[: max(0, room)]:
+            self._dial_back(address, instance, name)
 
     def forget_back(self, instance: int) -> None:
         """A peer that dialled us is gone: if it never answered, it is not dialled any more."""
-        for link in [k for k in self._links.values() if k.back == instance and not k.peer]:
+        for link in [k for k in self._waiting() if k.back == instance]:
             self.drop(link)
+        for address in [a for a, (of, _) in self._later.items() if of == instance]:
+            del self._later[address]
 
     def _client(self, address: str, door: int) -> ControlClient:
         curve = self._node._context.curve
@@ -219,6 +262,8 @@ class Links:
             if self._node.gate.permitted(link.user, message) is not None:
                 self._node.questions.on_ask(link, message, time.monotonic())
         elif isinstance(message, c.Bye):
+            if link.state != "left":
+                self._node.post(link, c.Bye(self._node.instance, []))
             link.state = "left"
             self._node.finder.on_bye(message.instance)
             self._node.on_link_message(link, self._node.gate.told(link, message), None)
@@ -355,7 +400,7 @@ class Links:
 
     def _lend(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
         """A recorder has streams that the subscription wants: history, and what others miss."""
-        infos = [link.recorded[name] for name in names if _wants(intake, link.recorded[name])]
+        infos = self._wanted(link, intake, link.recorded, names)
         if not infos:
             return
         asked = [info for info in infos if intake.wants_history(info.name) or not self._has(info)]
@@ -363,6 +408,17 @@ class Links:
         intake.tend(time.monotonic())
         if asked:
             self._subscribe(link, intake, asked, born=born)
+
+    def _wanted(
+        self,
+        link: Link,
+        inlet: Intake | Member,
+        streams: dict[str, c.StreamInfo],
+        names: Iterable[str],
+    ) -> list[c.StreamInfo]:
+        """Return those of a peer's streams that a subscription takes."""
+        wanted = (streams[name] for name in names if _wants(inlet, streams[name]))
+        return self._taken.allowed(link, wanted)
 
     def _has(self, info: c.StreamInfo) -> bool:
         """Whether a stream comes from its publisher."""
@@ -386,7 +442,7 @@ class Links:
         self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
 
     def _offer(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
-        infos = [link.streams[name] for name in names if _wants(intake, link.streams[name])]
+        infos = self._wanted(link, intake, link.streams, names)
         if not infos:
             return
         more = not born and self._is_one_awaited()
@@ -453,7 +509,7 @@ class Links:
         born: bool = False,
         anew: bool = False,
     ) -> None:
-        infos = [link.streams[name] for name in names if _wants(member, link.streams[name])]
+        infos = self._wanted(link, member, link.streams, names)
         if infos:
             name = self._node.names.get(member.sub, "")
             member.notify(Asked(link, infos, name, born, anew))
@@ -464,6 +520,7 @@ class Links:
     def on_ping(self, now: float) -> None:
         """Ask every peer for a sign of life; redial those that gave none."""
         self._ask_again(now)
+        self._take_turns(now)
         limit = now - self._node.tuning.peer_timeout_s
         for link in list(self._links.values()):
             if link.state in ("up", "greeting") and link.last_seen < limit:

@@ -56,6 +56,8 @@ OUTGOING_MAX = 100_000
 #: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
 HELLO_NAMES_BYTES_MAX = 32 * 1024
 LINGER_S = 1.0
+#: How long those who dialled us may take to answer our good-bye.
+BYE_S = 0.5
 #: How often a subscription is looked after whose consumer is busy, at most.
 LOOK_S = 0.005
 
@@ -339,6 +341,7 @@ class Node:
         self.reception.leave()
         self.links.leave()
         self._drain_outgoing(OUTGOING_MAX)
+        self.reception.await_byes(time.monotonic() + min(BYE_S, self._linger_s))
 
     def _close_sockets(self) -> None:
         members = list(self.members.values())

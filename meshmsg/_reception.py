@@ -209,6 +209,24 @@ class Reception:
             bye = c.Bye(self._node.instance, self._gate.tails(client.user, tails))
             self._node.post(identity, bye)
 
+    def await_byes(self, deadline: float) -> None:
+        """Read until all have answered our good-bye, or for so long.
+
+        A connection that is closed with words unread on it is reset, and what was on its way to
+        the other side is gone: where our streams end, which nobody else can tell.
+        """
+        left = set(self.clients)
+        while left and (wait_s := deadline - time.monotonic()) > 0:
+            request = self._node._server.recv()
+            if request is None:
+                self._node._server.wait(wait_s)
+                continue
+            try:
+                if isinstance(c.decode_message(request.parts[0]), c.Bye):
+                    left.discard(request.identity)
+            except (ProtocolError, IndexError):
+                continue
+
     def _forget(self, identity: bytes, now: float, *, silent: bool = False) -> None:
         client = self.clients.pop(identity)
         self._node.links.forget_back(client.instance)

@@ -208,7 +208,7 @@ class SubscriptionBase:
         if callable(self._on_loss):
             self._on_loss(loss)
         else:
-            log.warning("%s", loss)
+            self._intake.guard.notes.warning("%s", loss)
 
     def _gather(self, first: Event, max: int) -> list[Event]:
         """An event and those that are ready behind it."""

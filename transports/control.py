@@ -190,6 +190,10 @@ class ControlServer:
         size = sum(map(len, rest)) + MESSAGE_COST * len(rest)
         return Request(identity, host, user, source_fd(last), said, size)
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a request."""
+        self._socket.poll(max(1, int(timeout_s * 1000)))
+
     def may_queue(self, to: bytes, parts: list[bytes]) -> bool:
         """Count what is about to be sent, from any thread; `False` if too much waits already."""
         size = sum(map(len, parts))

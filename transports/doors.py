@@ -7,6 +7,7 @@ those that take too much together, the ones go first that come from the host tha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
@@ -21,8 +22,15 @@ from meshmsg.transports.zmq_base import unwatch, watch
 
 EVENTS_PER_READ_MAX = 10_000
 DESCRIPTORS_MAX = 65_536
-#: Part of the process's file descriptors that one bound socket may use.
+#: Parts of the process's file descriptors: what one bound socket may use, and those may use that
+#: are dialled back and have yet to answer.
 SHARE_OF_FILES = 3 / 8
+SHARE_OF_BACKS = 1 / 16
+#: Beyond this part nobody new is dialled or let in: the rest is for logs, and what users open.
+SHARE_IN_USE = 7 / 8
+#: Descriptors that are given free where no connection can be accepted any more.  ZeroMQ tries again
+#: and again, as fast as it can, until it can: then it is cut.
+SPARES = 4
 
 _WRONG_KEY = zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
 _NO_KEY = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
@@ -61,12 +69,15 @@ class Door:
         #: Those of them that have not said anything yet.
         self.silent: dict[int, None] = {}
         self.emptied = 0  #: how often there was nothing more to read
+        self._spares = _spares()
         self.counters: Counter[str] = Counter()
         #: Called with the descriptor of each connection that is gone.
         self.gone: Callable[[int], None] = lambda fd: None
 
     def read(self) -> None:
         """Take notice of who came and went."""
+        if not self._spares and not files_over():
+            self._spares = _spares()
         for _ in range(EVENTS_PER_READ_MAX):
             try:
                 event, _ = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -83,6 +94,8 @@ class Door:
                 self.forget(value)
             elif kind == zmq.EVENT_ACCEPT_FAILED:
                 self.counters["accepts_failed"] += 1
+                while self._spares:
+                    os.close(self._spares.pop())
             else:
                 self.counters["handshakes_failed"] += 1
                 self.counters[_why(kind, value)] += 1
@@ -130,11 +143,11 @@ class Door:
         return over
 
     def superfluous(self, limit: int) -> list[int]:
-        """Return connections beyond the limit: silent ones, then the newest.
+        """Return connections beyond the limit, or for which files run short.
 
-        Of either, those come first whose host has most.
+        Those are silent ones, then the newest.  Of either, those come first whose host has most.
         """
-        over = len(self.open) - limit
+        over = max(len(self.open) - limit, min(files_over(), len(self.open)))
         if over <= 0:
             return []
         hosts = Counter(one.host for one in self.open.values())
@@ -146,6 +159,8 @@ class Door:
 
     def close(self) -> None:
         """Stop watching."""
+        while self._spares:
+            os.close(self._spares.pop())
         unwatch(self._owner)
         self._socket.close(linger=0)
 
@@ -173,10 +188,34 @@ def _host_of(fd: int) -> str:
     return str(name[0]) if isinstance(name, tuple) else ""
 
 
-def connections_allowed(wanted: int) -> int:
-    """How many connections a bound socket may have, with the files that this process may open."""
+def connections_allowed(wanted: int, share: float = SHARE_OF_FILES) -> int:
+    """Return how many connections there may be, with a share of the files of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if soft == resource.RLIM_INFINITY else min(wanted, int(soft * SHARE_OF_FILES))
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, int(soft * share))
+
+
+def files_over() -> int:
+    """Return how many descriptors are in use beyond `SHARE_IN_USE`; 0 for none.
+
+    The next descriptor is the lowest that is free: all below it are in use.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 0
+    try:
+        lowest = os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return soft - int(soft * SHARE_IN_USE)
+    os.close(lowest)
+    return max(0, lowest - int(soft * SHARE_IN_USE))
+
+
+def _spares() -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        while len(found) < SPARES:
+            found.append(os.open(os.devnull, os.O_RDONLY))
+    return found
 
 
 def cut(descriptors: Iterable[int], addresses: Iterable[str]) -> int:

@@ -29,7 +29,8 @@ from meshmsg.transports.zmq_base import (
 from meshmsg.transports.zmq_inlet import ZmqInlet
 from meshmsg.transports.zmq_port import port_of
 
-READS_PER_DRAIN_MAX = 10_000
+#: A turn of the I/O thread reads so many: whoever publishes waits meanwhile.
+READS_PER_DRAIN_MAX = 2000
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
 #: Those of one connection that wait to be read: ZeroMQ enters them all at once, with the lock of

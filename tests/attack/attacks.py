@@ -71,6 +71,7 @@ ATTACKS = {
         Attack("false-tail", by_dialled.false_tail, idle=True),
         Attack("false-tail-listed", by_dialled.false_tail, keys=True, rights=RECORDS, idle=True),
         Attack("false-tail-of-its-own", by_dialled.false_tail_of_its_own, idle=True),
+        Attack("claimed-streams", by_dialled.claimed_streams, idle=True),
         Attack("future-epoch", by_dialled.future_epoch, idle=True),
         Attack(
             "future-epoch-listed", by_dialled.future_epoch, keys=True, rights=RECORDS, idle=True

@@ -102,12 +102,13 @@ def mutate_dialled(a: Attacker) -> Iterator[None]:
 
 def _frame(a: Attacker) -> bytes:
     """A frame of the shop's that is spoilt, or one of the attacker's own."""
-    name = a.rng.choice((f"{NAME}/own0", *READ))
+    own0 = f"{a.scene.peer}/own0"
+    name = a.rng.choice((own0, *READ))
     wire_id = c.stream_wire_id("default", name)
     first = a.rng.choice((0, 1, 100, FAR, MAX - 10))
     epoch = a.scene.streams.get(name, 5)
     data = bytearray(encode_frame(wire_id, epoch, first, "vol.x", [b"\x92\x01\x02"] * 3, 1))
-    if name != f"{NAME}/own0":
+    if name != own0:
         data[a.rng.randrange(8, len(data))] ^= 1 + a.rng.randrange(255)
     return bytes(data)
 
@@ -241,12 +242,16 @@ def answer_maps(a: Attacker) -> Iterator[None]:
 
 
 def welcome_names(a: Attacker) -> Iterator[None]:
-    """A welcome of a hundred thousand streams, and again."""
+    """A welcome of too many streams, and then of as many as there may be, again and again."""
     dialled = Dialled(a, SUBSCRIBERS, streams=own())
     placed(dialled)
-    dialled.streams = [info(f"{NAME}/s{n}", f"vol.s{n}", 5) for n in range(60_000)]
-    for who, name in list(dialled.names.items()):
-        dialled.say(who, dialled.welcome(c.Hello(name, 1, "default")))
+    for turn, count in enumerate((60_000, *[10_000] * 10)):
+        dialled.streams = [
+            info(f"{dialled.name}/s{turn}-{n}", f"vol.s{n}", 5) for n in range(count)
+        ]
+        for who, name in list(dialled.names.items()):
+            dialled.say(who, dialled.welcome(c.Hello(name, 1, "default")))
+        dialled.serve(0.3)
     dialled.serve(3.0)
     yield from serving(dialled)
 
@@ -267,6 +272,16 @@ def false_tail_of_its_own(a: Attacker) -> Iterator[None]:
     """The same, said as if the streams were its own."""
     dialled = Dialled(a, SUBSCRIBERS, streams=own())
     tails = [c.Tail(name, a.scene.streams[name], 0, FAR) for name in READ]
+    dialled.pong = lambda n: c.Pong(n, dialled.instance, tails)
+    placed(dialled)
+    yield from serving(dialled)
+
+
+def claimed_streams(a: Attacker) -> Iterator[None]:
+    """The shop's streams, named in a welcome as if they were the liar's own."""
+    dialled = Dialled(a, SUBSCRIBERS, streams=[*own(), *known(a, (*READ, WORK))])
+    dialled.answers = lambda who, said: _admissions(said)
+    tails = [c.Tail(one.name, one.epoch, 0, FAR) for one in dialled.streams]
     dialled.pong = lambda n: c.Pong(n, dialled.instance, tails)
     placed(dialled)
     yield from serving(dialled)

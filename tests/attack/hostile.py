@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 from zmq.utils import z85
 
 from meshmsg import Security
@@ -207,7 +208,10 @@ class Dialled:
         self._router, self.address = attacker.listening(zmq.ROUTER, door=True)
         self._xpub, self.data = attacker.listening(zmq.XPUB, door=False)
         self.name, self.instance = attacker.identity()
-        self.streams: list[c.StreamInfo] = welcome.get("streams", [])
+        self.streams: list[c.StreamInfo] = [
+            replace(one, name=one.name.replace(f"{NAME}/", f"{self.name}/", 1))
+            for one in welcome.get("streams", [])
+        ]
         self.recorded: list[c.StreamInfo] = welcome.get("recorded", [])
         self.names: dict[bytes, str] = {}  #: who has dialled, by routing id
         self.subs: dict[bytes, list[int]] = {}

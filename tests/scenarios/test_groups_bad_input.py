@@ -77,6 +77,7 @@ def join(**changes: Any) -> c.Join:
         {"group": "a.*"},
         {"group": ""},
         {"group": "x" * 1000},
+        {"group": "x" * 97},
         {"order": "none"},
         {"max_attempts": 6},
         {"patterns": ["**"]},
@@ -298,3 +299,50 @@ def test_claims_that_make_no_sense_are_harmless(tmp_path: Path, durability: str)
             assert (group["stale_acks"] > 0) == (durability == "log"), "a volatile one asks nobody"
         finally:
             stranger.close()
+
+
+@pytest.mark.parametrize("size", [96, 97, 124, 128])
+def test_group_of_any_name_from_a_place_in_a_log_is_taken_or_refused(
+    size: int, tmp_path: Path
+) -> None:
+    streams = [
+        Stream("jobs.**", durability="log"),
+        Stream("more.**", codec="json"),
+        Stream("last.**", durability="log", fsync="never", codec="json"),
+    ]
+    with Peer("boss", streams=streams, data_dir=tmp_path) as boss:
+        boss.publish_many("jobs.x", [1, 2])
+        stranger = Stranger(boss.address)
+        for sub in range(2):  # a group that is begun twice was once half there
+            starts = [c.Start(f"boss/{one.label}", "earliest") for one in streams]
+            stranger.say(join(sub=sub, group="x" * size, patterns=["**"], starts=starts))
+            answer = stranger.hear()
+            while isinstance(answer, c.Welcome):  # streams for dead letters have come
+                answer = stranger.hear()
+            taken = isinstance(answer, c.Joined)
+            assert taken or (isinstance(answer, c.Unjoined) and answer.refused)
+            assert taken == (size <= 96)
+        assert boss.stats()["counters"].get("io_errors", 0) == 0
+        assert bool(boss.stats()["streams"]["jobs.**"]["groups"]) == taken
+        stranger.close()
+
+
+def test_group_whose_dead_letters_have_no_place_is_not_begun(tmp_path: Path) -> None:
+    with Peer("boss", streams=[Stream("jobs.**", durability="log")], data_dir=tmp_path) as boss:
+        boss.publish("jobs.x", 1)
+        folder = next(path.parent for path in tmp_path.rglob("*jobs*") if path.is_dir())
+        name = next(path.name for path in folder.iterdir() if "jobs" in path.name)
+        in_the_way = folder / name.replace("jobs", "dead").replace("%2A%2A", "others")
+        in_the_way.write_bytes(b"")
+        stranger = Stranger(boss.address)
+        stranger.say(join(group="others"))
+        answer = stranger.hear()
+        assert isinstance(answer, c.Unjoined), answer
+        assert not answer.refused  # it asks again when there is room, perhaps
+        assert not boss.stats()["streams"]["jobs.**"]["groups"]
+        in_the_way.unlink()
+        stranger.say(join(group="others"))
+        while isinstance(answer := stranger.hear(), c.Welcome | c.Here):
+            pass
+        assert isinstance(answer, c.Joined)
+        stranger.close()

@@ -13,8 +13,10 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 
 import meshmsg
 from meshmsg import (
@@ -24,8 +26,10 @@ from meshmsg import (
     Stream,
     Subscription,
     _async_peer,
+    _node,
     _subscription,
 )
+from meshmsg import _control as c
 from tests import processes
 from tests.remote import RemotePeer, wait_until
 
@@ -405,6 +409,45 @@ def test_close_gives_up_on_a_stalled_subscriber_in_time_and_says_so() -> None:
         delivered = sub.eval("sum(1 for event in iter(lambda: events.get(5), None))")
         assert delivered + sub.eval("events.lost") == 10_000
         assert set(sub.eval("[x.reason for x in events.losses]")) <= {"gone", "deadline"}
+
+
+def test_publisher_that_leaves_reads_until_its_good_bye_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else its connection is reset, and where its streams end is lost with it."""
+    for name in ("BYE_S", "LINGER_S"):
+        monkeypatch.setattr(_node, name, 30.0)
+    pub = Peer("pub", streams=[Stream("a.**")]).open()
+    context: Any = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    stranger.setsockopt(zmq.RCVTIMEO, 10_000)
+    stranger.connect(pub.address)
+    stranger.send(c.encode_message(c.Hello("stranger", 99, "default")))
+    assert isinstance(c.decode_message(stranger.recv()), c.Welcome)
+    closing = threading.Thread(target=pub.close, kwargs={"timeout": 30})
+    closing.start()
+    assert isinstance(c.decode_message(stranger.recv()), c.Bye)
+    for number in range(1000):
+        stranger.send(c.encode_message(c.Ping(number)))
+    closing.join(0.3)
+    assert closing.is_alive()
+    stranger.send(c.encode_message(c.Bye(99, [])))
+    closing.join(10)
+    assert not closing.is_alive()
+    context.destroy(linger=0)
+
+
+def test_subscriber_answers_a_good_bye() -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**")], tuning=meshmsg.Tuning(peer_timeout_s=600)) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**"),
+    ):
+        pub.wait_for_subscribers("a.b", timeout=10)
+        node = pub._node
+        assert node is not None
+        node.call(node.reception.leave)
+        wait_until(lambda: not node.reception.clients)
 
 
 def test_waiting_consumer_is_woken_when_its_peer_closes() -> None:

@@ -305,6 +305,31 @@ def test_those_who_are_not_where_they_say_take_up_little(
         assert hub.stats()["counters"].get("io_errors", 0) == 0
 
 
+def test_who_was_given_up_for_newer_ones_has_its_turn_again(
+    mesh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_links, "BACKS_MAX", 2)
+    monkeypatch.setattr(_links, "BACK_S", 0.1)
+    quick = Tuning(ping_interval_s=0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=100) as slow,
+        Peer("hub", mesh=mesh, discovery="none", tuning=quick) as hub,
+        contextlib.ExitStack() as crowd,
+    ):
+        port = slow.getsockname()[1]
+        for number in range(6):  # the first is there, and has yet to come to itself
+            one = crowd.enter_context(Stranger(hub.address, mesh, number + 100))
+            listen = [f"tcp://127.0.0.1:{port if number == 0 else number}"]
+            one.say(c.Hello("stranger", number + 100, mesh, "", listen, ["stranger/a"]))
+            one.say(c.Ping(1))
+            while not isinstance(one.hear(), c.Pong):
+                pass
+        slow.settimeout(20)
+        for _ in range(3):
+            slow.accept()[0].close()
+        assert len(hub.stats()["links"]) <= 2
+
+
 def test_card_of_somebody_else_and_lists_without_end_are_dropped(mesh: str) -> None:
     with Peer("hub", mesh=mesh, discovery="gossip") as hub, Stranger(hub.address, mesh) as one:
         one.say(c.Here("victim", 12345, 1))

@@ -17,8 +17,19 @@ MESSAGES = 2000
 OPTIONS = Options(
     rate=20_000, quiet_s=0.5, attack_s=0.5, late_s=60, late=("subscriber",), timing=False
 )
-#: What is withstood so far; each mend adds the attack that it ends.
-SHORT = ("mutate-dialler-listed", "mutate-frames", "mutate-packets")
+#: What takes little time.
+SHORT = (
+    "mutate-dialler",
+    "mutate-dialled",
+    "mutate-dialler-listed",
+    "mutate-frames",
+    "mutate-packets",
+    "claims",
+    "claimed-streams",
+    "false-tail",
+    "group-names",
+    "welcome-buffer",
+)
 
 
 def text_of(result: Result) -> str:

@@ -9,10 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 
 from meshmsg import Peer, Security, Stream, Tuning
+from meshmsg import _control as c
 from meshmsg.transports.doors import connections_allowed, cut, cut_all
 from meshmsg.transports.workqueue import CONNECTIONS_MAX
 from tests.remote import RemotePeer, wait_until
@@ -86,6 +90,64 @@ def test_a_thousand_silent_connections_do_not_stop_the_service(
                 assert pub.eval("peer.stats()['counters']['connections_cut']") >= CROWD // 2
         wait_until(lambda: pub.eval("peer.stats()['security']['silent']") == 0, WAIT_S)
         assert pub.eval("peer.stats()['counters'].get('io_errors', 0)") == 0
+
+
+def test_peers_that_are_not_where_they_say_leave_files_for_logs(tmp_path: Path) -> None:
+    few_files = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh"]
+    streams = [{"topics": "a.**", "durability": "log"}, {"topics": "b.**", "durability": "log"}]
+    context: Any = zmq.Context()
+    strangers: list[Any] = []
+    with RemotePeer("pub", within=few_files, data_dir=str(tmp_path), streams=streams) as pub:
+        for number in range(80):
+            one = context.socket(zmq.DEALER)
+            strangers.append(one)
+            one.setsockopt(zmq.RCVTIMEO, 60_000)
+            one.connect(pub.address)
+            listen = [f"tcp://127.0.0.1:{number + 1}"]
+            hello = c.Hello("x", 1000 + number, "default", "", listen, ["x/y"])
+            one.send(c.encode_message(hello))
+            assert isinstance(c.decode_message(one.recv()), c.Welcome)
+        pub.run("peer.publish_many('a.b', range(100))")
+        with (
+            Peer("new", connect=pub.address) as new,
+            new.subscribe("a.**", start="earliest") as events,
+            new.subscribe("b.**", group="workers"),  # has a log made for its dead letters
+        ):
+            assert [events.get(WAIT_S).data for _ in range(100)] == list(range(100))
+            pub.run("peer.wait_for_subscribers('b.c', timeout=60)")
+        counters = pub.eval("peer.stats()['counters']")
+        assert counters.get("accepts_failed", 0) == counters.get("io_errors", 0) == 0
+        assert counters["dial_backs_dropped"] > 0
+        assert pub.eval("len(__import__('os').listdir('/proc/self/fd'))") < 256 * 7 // 8
+    context.destroy(linger=0)
+
+
+def test_where_files_have_run_out_connections_are_cut_and_not_tried_for_ever() -> None:
+    few_files = ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh"]
+    streams = [{"topics": "a.**"}]
+    with RemotePeer("pub", within=few_files, discovery="none", streams=streams) as pub:
+        address = pub.address
+        pub.run(USE_UP)
+        with crowd(address, count=20) as silent:
+            wait_until(lambda: all(map(is_cut, silent)), WAIT_S)
+        before = pub.eval("peer.stats()['counters']['accepts_failed']")
+        assert before > 0
+        pub.run("del files")
+        with Peer("new", connect=address) as new, new.subscribe("a.**") as events:
+            pub.run("peer.wait_for_subscribers('a.b', timeout=60); peer.publish('a.b', 1)")
+            assert events.get(WAIT_S).data == 1
+        assert pub.eval("peer.stats()['counters']['accepts_failed']") < before + 10_000
+
+
+#: What a program does that has too many files open.
+USE_UP = """
+files = []
+try:
+    while True:
+        files.append(open('/dev/null'))
+except OSError:
+    pass
+"""
 
 
 def test_silent_connections_to_the_port_of_a_worker_are_cut(mesh_key: str) -> None:
