@@ -66,6 +66,8 @@ class Epochs:
             intake._leavers = True
         if hint.epoch != receiver.epoch:
             return
+        if receiver.on_word(hint.next, now=now):
+            source.heard_next = receiver.high
         source.heard_next = max(source.heard_next, hint.next)
         below = None if source.packets is None else source.packets.receiver
         if hint.final or below is None or not below.is_behind:

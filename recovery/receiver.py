@@ -18,6 +18,11 @@ differ while a claim stands.  Claimed numbers are asked for like missing ones, b
 lost: when nobody serves them, or the publisher speaks again, `retract` forgets them.  So a source
 that lies about how far a stream is costs a few requests, and no event and no report.
 
+Where connections are not bound to peers, whoever a subscriber reads from can send a heartbeat or a
+frame with another publisher's stream in it.  The publisher's own connection is the judge: a number
+that was heard of before its word before (`on_word`) and that it has not come to is false, and
+what rests on it is forgotten.
+
 The caller takes claims only while the publisher cannot be asked.  Events that were served beyond
 what the publisher had said (`lent`) were believed for want of anybody better; if it comes back in
 the same epoch and has not come that far, they were false, and the caller begins anew at its number.
@@ -62,6 +67,7 @@ class StreamReceiver:
 
     __slots__ = (
         "_claimed",
+        "_doubted",
         "_detector",
         "_have",
         "_hint",
@@ -100,6 +106,7 @@ class StreamReceiver:
         self.request = 0  #: the number of the last repair request
         self.counters: Counter[str] = Counter()
         self._claimed: int | None = None  # gaps from here on are only claimed
+        self._doubted = 0  # what had been heard of when the publisher spoke last
         self._detector = LossDetector(timing, rng)
         self._pending: list[Frame] = []
         self._pending_bytes_max = pending_bytes_max
@@ -165,6 +172,14 @@ class StreamReceiver:
             self._hint = next_
         if self._hint > self.high and self._hint_since == NEVER:
             self._hint_since = now
+
+    def on_word(self, next_: int, *, now: float) -> bool:
+        """The publisher says over its own connection how far it is; return True for a set-back."""
+        false = self._doubted > max(next_, self.next)
+        if false:
+            self._set_back(max(next_, self.next), now)
+        self._doubted = self.high
+        return false
 
     def on_gone(self, ranges: Iterable[Range], reason: str, *, now: float) -> list[Delivery]:
         """Nobody can send these again."""
@@ -289,6 +304,21 @@ class StreamReceiver:
         """Events before `next_` exist: what lies below is not only claimed any more."""
         if self._claimed is not None and next_ > self._claimed:
             self._claimed = next_ if next_ < self.high else None
+
+    def _set_back(self, high: int, now: float) -> None:
+        """Forget all from `high` on: the publisher has not come that far."""
+        for first, stop in self._detector_overlap(high, self.high):
+            self._detector.arrived(first, stop, now=now)
+        kept = [frame for frame in self._pending if frame.stop <= high]
+        self.pending_bytes = sum(len(frame.data) for frame in kept)
+        had, self._have = self._have, RangeSet((frame.first, frame.stop) for frame in kept)
+        self._pending = kept
+        for low, stop in had.overlap(self.next, high):
+            for first, last in self._have.missing(low, stop):
+                self._detector.add(first, last, now=now)
+        self._lost = {at: lost for at, lost in self._lost.items() if lost[0] <= high}
+        self.high, self._claimed, self._hint = high, None, min(self._hint, high)
+        self.counters["set_back"] += 1
 
     def _unlose(self, first: int, stop: int) -> None:
         """What was given up but not yet reported, and came after all, is not lost."""

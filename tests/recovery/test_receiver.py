@@ -549,3 +549,34 @@ def test_range_that_runs_backward_is_empty() -> None:
     it.on_tail(100, now=0.0)
     assert it.missing_of([(60, 50)]) == []
     assert it.on_gone([(60, 50)], "gone", now=0.0) == []
+
+
+def test_number_that_the_publisher_has_not_come_to_is_forgotten_at_its_second_word() -> None:
+    it = receiver(delay_s=0.5)
+    assert told(it.on_frame(frame(0, 5), now=0.0)) == [(0, 5)]
+    it.on_tail(1 << 62, now=0.1)  # a heartbeat that somebody else sent
+    assert it.on_word(7, now=0.2) is False  # it may have been sent before the heartbeat
+    assert it.on_word(9, now=1.2) is True
+    assert (it.high, it.missing) == (9, 4)
+    assert told(it.on_frame(frame(5, 12), now=1.3)) == [(5, 12)]
+    assert it.on_deadline(now=100.0) == ([], [])
+
+
+def test_frame_from_far_ahead_that_the_publisher_never_sent_is_dropped() -> None:
+    it = receiver(delay_s=0.5)
+    it.on_frame(frame(0, 5), now=0.0)
+    it.on_frame(frame(8, 10), now=0.0)
+    it.on_frame(frame(1 << 40, (1 << 40) + 3), now=0.1)
+    it.on_word(10, now=0.2)
+    assert it.on_word(10, now=1.2) is True
+    assert (it.high, it.missing, it.pending) == (10, 3, 1)
+    assert told(it.on_frame(frame(5, 8), now=1.3)) == [(5, 8), (8, 10)]
+
+
+def test_word_that_is_behind_the_data_changes_nothing() -> None:
+    it = receiver(delay_s=0.5)
+    it.on_word(0, now=0.0)
+    for n in range(5):
+        it.on_frame(frame(10 * n, 10 * n + 10), now=n / 10)
+        assert it.on_word(10 * n, now=n / 10) is False
+    assert (it.next, it.high) == (50, 50)

@@ -148,6 +148,33 @@ def test_noise_from_a_publisher_at_a_subscription() -> None:
             assert events.losses == []
 
 
+@pytest.mark.parametrize("kind", ["heartbeat", "frame"])
+def test_numbers_that_another_publisher_sends_in_the_stream_s_name_are_forgotten(kind: str) -> None:
+    with zmq_socket(zmq.XPUB) as fake, Peer("pub", streams=[Stream("a.**")]) as pub:
+        port = fake.bind_to_random_port("tcp://127.0.0.1")
+        with Peer("sub", connect=pub.address) as sub, sub.subscribe("a.**") as events:
+            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.publish("a.b", 0)
+            assert events.get(timeout=10).data == 0  # type: ignore[union-attr]
+            with events._intake.lock:
+                events._intake._client.connect(f"tcp://127.0.0.1:{port}")
+            prefix = next(m[1:] for m in iter(fake.recv, b"") if len(m) == 9)
+            stream, epoch = (
+                int.from_bytes(prefix, "little"),
+                pub.stats()["streams"]["a.**"]["epoch"],
+            )
+            if kind == "heartbeat":
+                fake.send(Heartbeat(stream, epoch, 0, 1 << 62).encode())
+            else:
+                fake.send(encode_frame(stream, epoch, 1 << 40, "a.b", [b"\x01"] * 3, 1))
+            receiver = events._intake.sources()[0].receiver
+            assert receiver is not None
+            wait_until(lambda: events.get(timeout=0.01) is None and receiver.counters["set_back"])
+            pub.publish("a.b", 1)
+            assert events.get(timeout=10).data == 1  # type: ignore[union-attr]
+            assert events.losses == []
+
+
 def test_noise_from_a_server_at_a_link() -> None:
     with zmq_socket(zmq.ROUTER) as fake:
         port = fake.bind_to_random_port("tcp://127.0.0.1")
