@@ -91,6 +91,7 @@ class Epochs:
             source.overs[admission.epoch] = max(known, admission.next)
         same = receiver is not None and receiver.epoch == admission.epoch
         at_once = receiver is None and not waiting and intake.lending.may_enter(source, admission)
+        at_once = at_once and not (admission.recorded and source.has_publisher)
         if same or (at_once and not intake.lending.is_asking(source, now)):
             self._enter(source, admission, now)
         else:
@@ -124,7 +125,7 @@ class Epochs:
         for source in intake._by_name.values():
             quiet_since = max(source.data_at, intake._full_at)
             while source.admissions:
-                if intake.lending.is_asking(source, now):
+                if intake.lending.is_asking(source, now) or intake.lending.awaits_publisher(source):
                     intake._timer_due = min(intake._timer_due, now + ASKING_S)
                     waiting = True
                     break

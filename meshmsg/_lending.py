@@ -198,14 +198,21 @@ class Lending:
         if receiver is None and wanted.kind == "resume":
             if admission.epoch < wanted.epoch:
                 return None
-            start = max(start, wanted.value if admission.epoch == wanted.epoch else 0)
-        return replace(admission, start=start, next=start)
+            if admission.epoch == wanted.epoch:
+                start = wanted.value  # what it does not have is missing, and not passed over
+        return replace(admission, first=min(admission.first, start), start=start, next=start)
 
     def may_enter(self, source: Source, admission: Subscribed) -> bool:
         """Whether an epoch is vouched for: by the publisher, or, where that is away, by anybody."""
         if not admission.recorded or self._is_led(source):
             return True
         return source.link is not None and bool(admission.epoch <= source.info.epoch)
+
+    def awaits_publisher(self, source: Source) -> bool:
+        """Return True while a publisher that is there has yet to say where the stream begins."""
+        if source.receiver is not None or not source.has_publisher:
+            return False
+        return all(known.recorded for known in source.admissions)
 
     def put(self, source: Source, admission: Subscribed) -> None:
         """Have an epoch wait for its turn: one entry for all that its sources have."""
@@ -214,13 +221,14 @@ class Lending:
             if known.epoch == admission.epoch:
                 if known.recorded != admission.recorded:
                     mine, lent = sorted((known, admission), key=lambda one: one.recorded)
-                    waiting[at] = replace(mine, start=self._joint_start(mine, lent))
+                    waiting[at] = replace(mine, start=self._joint_start(source, mine, lent))
                 elif known.recorded:
                     waiting[at] = _joined(known, admission)
                 elif admission.over or not known.over:  # how it ended was said since
                     waiting[at] = admission
                     if source.lenders:
-                        waiting[at] = replace(admission, start=self._joint_start(admission, known))
+                        start = self._joint_start(source, admission, known)
+                        waiting[at] = replace(admission, start=start)
                 return
         waiting.append(admission)
         if source.lenders or source.info.durable:  # the epochs of a log only grow
@@ -228,8 +236,10 @@ class Lending:
             waiting.clear()
             waiting.extend(ordered)
 
-    def _joint_start(self, mine: Subscribed, lent: Subscribed) -> int:
+    def _joint_start(self, source: Source, mine: Subscribed, lent: Subscribed) -> int:
         """Where to begin in an epoch of which the publisher and a recorder have something."""
+        if source.receiver is None and not self._intake.start.reaches_back(mine.stream):
+            return mine.start
         start = max(mine.origin, min(mine.start, lent.start))
         if self._intake.start.kind == "last" and not mine.over:
             start = max(start, min(mine.start, mine.next - self._intake.start.value))
