@@ -128,16 +128,22 @@ class Member(Membership):
         if self.inbox:
             self._read_inbox()
         recv, ready = self._inlet.recv, self._ready
+        room = self._room() if read_ahead else 0
         for _ in range(READ_MESSAGES_MAX):
-            if ready and not read_ahead:
+            if ready and room <= 0:
                 break
             data = recv()
             if data is None:
                 break
-            self._on_message(data)
+            room -= self._on_message(data)
         if self._unsaid and not ready:
             self.say()
         return bool(ready)
+
+    def _room(self) -> int:
+        """Return how many events may be read ahead: no honest publisher sends more than that."""
+        waiting = sum(len(one) for one in self._ready if isinstance(one, Batch))
+        return self.options.prefetch * max(1, len(self._links)) - waiting
 
     def wait(self, timeout: float | None, now: float) -> None:
         """Wait for work or the time to be up; what is unsaid is said first."""
@@ -220,11 +226,12 @@ class Member(Membership):
         """Whether a loss would be handed over next."""
         return bool(self._ready) and isinstance(self._ready[0], Loss)
 
-    def _on_message(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> int:
+        """Take work in; return how many events it has."""
         ticket = int.from_bytes(data[:8], "little")
         if ticket not in self._valid:
             self.counters["stray_work"] += 1  # of a membership that is over
-            return
+            return 0
         try:
             frame, work = decode_work(ticket, data)
             source = self._by_wire.get(frame.stream)
@@ -233,21 +240,23 @@ class Member(Membership):
                 source = self._older[key] = self._older.get(key) or source.older(frame.epoch)
             if source is None or source.epoch != frame.epoch:
                 self.counters["stray_work"] += 1  # of a publisher that does not count on us
-                return
+                return 0
             if not self._is_own(source, frame):
                 self.counters["foreign_frames"] += 1
-                return
+                return 0
             batch = WorkBatch(frame, work, source, self)
             if source.claims is not None:
                 with self._settle_lock:
                     source.claims.take(batch.ranges())
             source.books.received += len(batch)
             self._ready.append(batch)
+            return len(batch)
         except ProtocolError as error:
             log.debug("a bad work message was dropped: %s", error)
             self.counters["bad_messages"] += 1
         except Exception:
             self.guard.failed("a work message")
+        return 0
 
     def _is_own(self, source: WorkSource, frame: Frame) -> bool:
         """Whether work is of whom it came from, and what that may say, where that is known."""

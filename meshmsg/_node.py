@@ -437,12 +437,12 @@ class Node:
         release(intake.bookmarks)
         self.names.pop(intake.sub, None)
 
-    def work_inlet(self) -> WorkInlet:
+    def work_inlet(self, prefetch: int) -> WorkInlet:
         """A socket for a member of a work group."""
         self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
-        return (ApartWorkInlet if self.gate.apart else WorkInlet)(self._context)
+        return (ApartWorkInlet if self.gate.apart else WorkInlet)(self._context, prefetch)
 
     def add_member(self, member: Member, name: str) -> None:
         """Join the group at every publisher that is or will be there."""

@@ -233,7 +233,7 @@ class PeerBase:
             type=type,
             start=begin,
         )
-        member = Member(setup, node.work_inlet(), node.post, node.wake)
+        member = Member(setup, node.work_inlet(setup.options.prefetch), node.post, node.wake)
         node.add_member(member, name)
         return member
 

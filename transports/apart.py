@@ -189,8 +189,8 @@ class ApartFanoutClient(_Apart, FanoutClient):
 class ApartWorkInlet(_Apart, WorkInlet):
     """The PULL sockets of one member, which sees itself whose work it is."""
 
-    def __init__(self, context: Context) -> None:
-        _Apart.__init__(self, context, lambda: pull_socket(context), WORK_LIMITS)
+    def __init__(self, context: Context, credit: int) -> None:
+        _Apart.__init__(self, context, lambda: pull_socket(context, credit), WORK_LIMITS)
 
     def _is_own(self, line: _Line, data: bytes) -> bool:
         self.came_from = line.address

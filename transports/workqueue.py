@@ -97,9 +97,9 @@ def _beside(control_address: str, member: int) -> str:
     return companion(control_address)
 
 
-def pull_socket(context: Context) -> zmq.Socket[bytes]:
-    """A PULL socket."""
-    return context.socket(zmq.PULL, send_queue=0, recv_queue=0)
+def pull_socket(context: Context, credit: int) -> zmq.Socket[bytes]:
+    """A PULL socket.  A publisher that sends more than its credit of events has to wait."""
+    return context.socket(zmq.PULL, send_queue=0, recv_queue=credit)
 
 
 #: Credit says how much waits to be read.
@@ -109,5 +109,5 @@ WORK_LIMITS = limits_of(MESSAGE_BYTES_MAX, float("inf"))
 class WorkInlet(ZmqInlet):
     """The PULL socket of one member, connected to any number of publishers."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context, pull_socket(context), WORK_LIMITS)
+    def __init__(self, context: Context, credit: int) -> None:
+        super().__init__(context, pull_socket(context, credit), WORK_LIMITS)

@@ -346,3 +346,31 @@ def test_group_whose_dead_letters_have_no_place_is_not_begun(tmp_path: Path) -> 
             pass
         assert isinstance(answer, c.Joined)
         stranger.close()
+
+
+def test_publisher_that_ignores_its_credit_does_not_fill_the_memory_of_a_member() -> None:
+    count, prefetch = 200, 4
+    with (
+        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        Peer("worker", connect=boss.address) as worker,
+        worker.subscribe("jobs.**", group="workers", prefetch=prefetch, auto_ack=True) as events,
+    ):
+        boss.wait_for_subscribers("jobs.x", timeout=10)
+        publisher = boss._open_node().publisher
+        with publisher._lock:
+            for seat in publisher._outlets["boss/jobs.**"].groups:
+                for member in seat.group.members.values():
+                    member.prefetch = count
+        (member,) = worker._open_node().members.values()
+        for n in range(count):
+            boss.publish("jobs.x", [n, bytes(100_000)])
+
+        def read_ahead() -> int:
+            with member.lock:
+                member.pump(time.monotonic(), read_ahead=True)
+                return sum(len(batch) for batch in member._ready)
+
+        wait_until(lambda: read_ahead() >= prefetch)
+        assert max(read_ahead() for _ in range(100)) <= 2 * prefetch
+        got = [event.data[0] for _ in range(count) if (event := events.get(10)) is not None]
+        assert got == list(range(count))
