@@ -8,6 +8,7 @@ from typing import Any
 from meshmsg import Peer, Subscription
 from meshmsg import _control as c
 from meshmsg._frame import encode_frame
+from tests.attack.mutate import raw
 
 FAR = 1 << 62
 STREAM = "pub/a.**"
@@ -28,9 +29,10 @@ class Liar:
         recorded = self.lender.log_of(STREAM)
         return (0, 0) if recorded is None else recorded.place
 
-    def say(self, message: c.Message, frame: bytes | None = None) -> None:
-        """To everybody who dialled."""
-        parts = [c.encode_message(message)] + ([] if frame is None else [frame])
+    def say(self, message: c.Message | dict[str, Any], frame: bytes | None = None) -> None:
+        """To everybody who dialled: a message, or fields that make none."""
+        said = raw(message) if isinstance(message, dict) else c.encode_message(message)
+        parts = [said] + ([] if frame is None else [frame])
         for identity, _ in self.node.client_items():
             self.node.send(identity, parts)
 
@@ -49,9 +51,9 @@ class Liar:
         self.say(c.Pong(0, self.node.instance, [c.Tail(STREAM, epoch, 0, next_)], []))
 
     def admit(self, sub: int, epoch: int, start: int, next_: int, **more: Any) -> None:
-        origin = more.pop("origin", 0)
-        more = {"recorded": True} | more
-        self.say(c.Subscribed(sub, STREAM, epoch, origin, start, next_, start, **more))
+        said = {"t": "subscribed", "sub": sub, "stream": STREAM, "epoch": epoch, "origin": 0}
+        said |= {"first": start, "next": next_, "start": start, "recorded": True}
+        self.say(said | more)
 
     def gone(self, sub: int) -> None:
         epoch, next_ = self.place
