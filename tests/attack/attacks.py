@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshmsg import _control as c
 from tests.attack import by_dialled, by_diallers
 from tests.attack.hostile import Attacker
 
@@ -132,6 +133,8 @@ def _tell(**said: Any) -> None:
 
 def main() -> None:
     order = json.loads(sys.argv[1])
+    # What it says makes no sense where it likes.
+    c.check_range = c.check_ranges = lambda *given: None  # type: ignore[assignment]
     os.nice(NICE)
     attacker = Attacker(order)
     error, told = "", False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import zmq
 
 from meshmsg import _control as c
+from meshmsg._message_fields import ATTEMPTS_MAX, PREFETCH_MAX
 from tests.attack.hostile import Attacker, Dialler, EndlessMessage, encoded
 from tests.attack.mutate import Maker, raw
 
@@ -217,7 +218,7 @@ def held(a: Attacker) -> Iterator[None]:
     dialler = a.dial()
     for sub in range(900, 903):
         claim = c.Claimed(JOBS, a.scene.streams[JOBS], held=[(0, FAR, 2)])
-        dialler.say(join(sub, "night", JOBS, claims=[claim], prefetch=c.PREFETCH_MAX))
+        dialler.say(join(sub, "night", JOBS, claims=[claim], prefetch=PREFETCH_MAX))
     yield from staying(dialler)
 
 
@@ -282,7 +283,7 @@ def liar_dialler(a: Attacker) -> Iterator[None]:
             dialler.drain()
     epoch = a.scene.streams[WORK]
     dialler.say(join(73, "crew", WORK))
-    for acks in ([(0, FAR, 1)], [(FAR, 0, 1)], [(0, MAX, c.ATTEMPTS_MAX)]):
+    for acks in ([(0, FAR, 1)], [(FAR, 0, 1)], [(0, MAX, ATTEMPTS_MAX)]):
         nacks = [c.Refusal(0, 1, 1e9, "no"), c.Refusal(MAX, MAX)]
         dialler.say(c.Settle(73, [c.Settlement(WORK, epoch, acks, nacks, acks)], number=MAX))
         dialler.say(join(73, "crew", WORK, claims=[c.Claimed(WORK, epoch, acks, nacks, acks)]))

@@ -186,7 +186,8 @@ class _Play:
             result.sent, result.blocked = said["sent"], said["blocked"]
             if said["error"]:
                 result.exceptions.append("attacker: " + said["error"])
-                result.blocked = result.blocked or said["error"].strip().rpartition("\n")[2]
+                last = said["error"].strip().rpartition("\n")[2]
+                result.problems.append(f"the attacker failed: {last}")
         except Dead as error:
             result.problems.append(str(error))
         attacker.end()

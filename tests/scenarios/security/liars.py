@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from meshmsg import Peer, Subscription
 from meshmsg import _control as c
 from meshmsg._frame import encode_frame
+from tests.attack.mutate import raw
 
 FAR = 1 << 62
 STREAM = "pub/a.**"
@@ -30,11 +29,10 @@ class Liar:
         recorded = self.lender.log_of(STREAM)
         return (0, 0) if recorded is None else recorded.place
 
-    def say(self, message: c.Message, frame: bytes | None = None) -> None:
-        """To everybody who dialled."""
-        self._say([c.encode_message(message)] + ([] if frame is None else [frame]))
-
-    def _say(self, parts: list[bytes]) -> None:
+    def say(self, message: c.Message | dict[str, Any], frame: bytes | None = None) -> None:
+        """To everybody who dialled: a message, or fields that make none."""
+        said = raw(message) if isinstance(message, dict) else c.encode_message(message)
+        parts = [said] + ([] if frame is None else [frame])
         for identity, _ in self.node.client_items():
             self.node.send(identity, parts)
 
@@ -53,20 +51,9 @@ class Liar:
         self.say(c.Pong(0, self.node.instance, [c.Tail(STREAM, epoch, 0, next_)], []))
 
     def admit(self, sub: int, epoch: int, start: int, next_: int, **more: Any) -> None:
-        """Say what no honest peer can put into a message, too."""
-        said = {
-            "t": "subscribed",
-            "sub": sub,
-            "stream": STREAM,
-            "epoch": epoch,
-            "origin": 0,
-            "first": start,
-            "next": next_,
-            "start": start,
-            "recorded": True,
-        }
-        head = c.encode_message(c.Unknown())[:4]
-        self._say([head + msgspec.msgpack.encode(said | more)])
+        said = {"t": "subscribed", "sub": sub, "stream": STREAM, "epoch": epoch, "origin": 0}
+        said |= {"first": start, "next": next_, "start": start, "recorded": True}
+        self.say(said | more)
 
     def gone(self, sub: int) -> None:
         epoch, next_ = self.place

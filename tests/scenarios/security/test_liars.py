@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from meshmsg import Peer, Security, Stream, Subscription, Tuning
 from tests.remote import RemotePeer, wait_until
@@ -283,3 +284,25 @@ def test_publisher_that_is_back_is_right_about_what_recorders_made_up_meanwhile(
 def epoch_of(events: Subscription) -> int:
     sources = events.stats()["sources"]
     return int(sources[0]["epoch"]) if sources else 0
+
+
+def test_streams_under_the_name_of_another_peer_are_nobodys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who comes first and calls them its own does not lock out whose they are."""
+    with Peer("liar", streams=[Stream("a.**")]) as peer:
+        publisher = peer._open_node().publisher
+        claimed = [structs.replace(one, name="shop/a.**") for one in publisher.infos()]
+        monkeypatch.setattr(publisher, "infos", lambda: claimed)
+        with (
+            Peer("sub", connect=peer.address) as sub,
+            sub.subscribe("a.**") as events,
+        ):
+            wait_until(lambda: sub.stats()["links"][0]["state"] == "up", WAIT_S)
+            assert sub.stats()["counters"]["not_permitted"] == 1
+            with Peer("shop", streams=[Stream("a.**")], connect=sub.address) as shop:
+                shop.wait_for_subscribers("a.b", timeout=WAIT_S)
+                shop.publish("a.b", b"mine")
+                event = events.get(WAIT_S)
+                assert event is not None
+                assert (event.position.stream, event.payload) == ("shop/a.**", b"mine")
