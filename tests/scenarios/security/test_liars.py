@@ -273,6 +273,11 @@ def test_publisher_that_is_back_is_right_about_what_recorders_made_up_meanwhile(
             wait_until(lambda: epoch_of(events) == epoch, WAIT_S)
         pub.go_on()
         wait_until(lambda: sub.stats()["links"][0]["state"] == "up", WAIT_S)
+        if kind != "start":  # the publisher's answer to the new subscription is in
+            wait_until(
+                lambda: events.get(timeout=0.01) is None and events._intake.counters["disowned"],
+                WAIT_S,
+            )
         subscribers = 3 if kind == "start" else 2
         pub.run("peer.wait_for_subscribers('a.b', count=count, timeout=60)", count=subscribers)
         pub.run("for n in range(100, 200): peer.publish('a.b', b'%d' % n)")
