@@ -19,7 +19,7 @@ from meshmsg._mcast_in import PacketSource, groups_to_join, info_of
 from meshmsg._mcast_reading import put_all_together
 from meshmsg._mcast_seal import receiving_seal, sealed_bytes
 from meshmsg._mcast_words import MulticastInfo
-from meshmsg._multicast import Feed
+from meshmsg._multicast import Feed, split_group
 from meshmsg._security import Security
 from meshmsg._source import Source
 from meshmsg.transports.multicast import Group, MulticastClient
@@ -98,15 +98,17 @@ class Tuner:
             old.renew(info)
             return
         interface, second = interface or self._interface, second or self._second_interface
+        joined = len(self.lines)
         try:
+            self._check_room(source, info)  # first: the rest costs system calls
             groups = groups_to_join(info, interface, second)
-            self._check_room(source, groups)
             lines = [self._line(group, info.receive_buffer_bytes) for group in groups]
         except (ConfigError, OSError) as error:  # also too many open files, as `BindError`
             intake.counters["join_errors"] += 1
             text = "%s: cannot join %s: %s"
             intake.guard.notes.error(text, source.info.name, info.group, error, key=str(error))
-            self._leave_groups()  # the first of two lines
+            if len(self.lines) > joined:
+                self._leave_groups()  # the first of two lines
             return
         put_all_together(intake, source, time.monotonic())
         held = intake._tuning.pending_bytes_max
@@ -158,10 +160,11 @@ class Tuner:
 
     # --- lines ---
 
-    def _check_room(self, source: Source, groups: list[Group]) -> None:
+    def _check_room(self, source: Source, info: MulticastInfo) -> None:
         """Raise `ConfigError` where publishers announce more groups than anybody needs."""
-        new = sum(group not in self.lines for group in groups)
-        if source.link is not None and new and len(self.lines) + new > GROUPS_MAX:
+        known = {group[:2] for group in self.lines}
+        wanted = {split_group("group", group) for group in (info.group, info.second) if group}
+        if source.link is not None and wanted - known and len(known | wanted) > GROUPS_MAX:
             raise ConfigError("group", f"a subscription joins at most {GROUPS_MAX} of them")
 
     def _line(self, group: Group, buffer_bytes: int) -> MulticastClient:
