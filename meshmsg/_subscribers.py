@@ -343,10 +343,9 @@ class Subscribers:
     # --- their coming and going: with the lock held ---
 
     def drain_tokens(self, now: float) -> float:
-        """See whose pipes have come or gone; return when to look again."""
-        fanout = self._side._fanout
-        assert fanout is not None
-        for came, topic in fanout.drain():
+        """See whose pipes have come or gone."""
+        assert self._side._fanout is not None
+        for came, topic in self._side._fanout.drain():
             if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
                 continue
             sub = int.from_bytes(topic[4:], "little")
@@ -362,7 +361,7 @@ class Subscribers:
                 if remote is not None:
                     remote.absence.detached_at = now
                     self._set_aside(remote, now)
-        return NEVER if fanout.is_drained else now
+        return NEVER
 
     def _set_aside(self, remote: RemoteSubscription, now: float) -> None:
         """One is away: wait for it as long as it is waited for, and no longer."""

@@ -30,7 +30,7 @@ from meshmsg.transports.zmq_inlet import ZmqInlet
 from meshmsg.transports.zmq_port import port_of
 
 #: A turn of the I/O thread reads so many: whoever publishes waits meanwhile.
-READS_PER_DRAIN_MAX = 256
+READS_PER_DRAIN_MAX = 2000
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
 #: Those of one connection that wait to be read: ZeroMQ enters them all at once, with the lock of
@@ -79,7 +79,6 @@ class FanoutServer:
         self.prefixes = Quota(PREFIXES_EACH_MAX, PREFIXES_MAX)
         self._owners: dict[int, Owner] = {}  # by descriptor
         self._out_of_step = False
-        self.is_drained = True  #: the last `drain` has read all there was
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
@@ -109,12 +108,11 @@ class FanoutServer:
         none of them is put in force, and whoever they came from has to dial anew.
         """
         seen: list[tuple[bool, bytes]] = []
-        self.is_drained = False
         for _ in range(READS_PER_DRAIN_MAX):
             try:
                 frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                self._out_of_step, self.is_drained = False, True
+                self._out_of_step = False
                 if self.door is not None:
                     self.door.emptied += 1
                 break
