@@ -31,6 +31,8 @@ from meshmsg.transports.zmq_port import port_of
 
 #: A turn of the I/O thread reads so many: whoever publishes waits meanwhile.
 READS_PER_DRAIN_MAX = 2000
+#: Tokens of one connection: a subscription has one, and connections of its own.
+TOKENS_EACH_MAX = 16
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
 SUBSCRIPTIONS_QUEUE = 100_000
 #: Those of one connection that wait to be read: ZeroMQ enters them all at once, with the lock of
@@ -78,6 +80,7 @@ class FanoutServer:
         self.strayed: Callable[[bytes], None] = lambda user: None
         self.prefixes = Quota(PREFIXES_EACH_MAX, PREFIXES_MAX)
         self._owners: dict[int, Owner] = {}  # by descriptor
+        self._tokens: Counter[int] = Counter()  # by descriptor
         self._out_of_step = False
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
@@ -139,6 +142,10 @@ class FanoutServer:
             return False
         if self.door is None or (connection := self.door.open.get(fd)) is None:
             return True
+        self._tokens[fd] += token
+        if self._tokens[fd] > TOKENS_EACH_MAX:
+            self.counters["prefixes_full"] += 1
+            return False
         owner = self._owners.setdefault(fd, Owner(connection.host, b"%d" % fd))
         giver = self.prefixes.giver(owner)
         if giver is None or giver != owner:
@@ -153,6 +160,7 @@ class FanoutServer:
     def forget(self, fd: int) -> None:
         """A connection is gone, and what it subscribed to with it; with the lock held."""
         owner = self._owners.pop(fd, None)
+        self._tokens.pop(fd, None)
         if owner is not None:
             self.prefixes.free(owner, self.prefixes.owners[owner])
 

@@ -21,6 +21,7 @@ from meshmsg._allow import Grant
 from meshmsg._key_files import allow, new_folder
 from tests.attack.attacks import Attack
 from tests.attack.hostile import NAME
+from tests.processes import start
 
 ROOT = Path(__file__).parents[2]
 START_S = 60.0
@@ -42,7 +43,7 @@ class Process:
 
     def __init__(self, module: str, order: dict[str, Any]) -> None:
         self.role = str(order.get("role", "attacker"))
-        self.process = subprocess.Popen(
+        self.process = start(
             [sys.executable, "-W", "ignore", "-m", module, json.dumps(order)],
             cwd=ROOT,
             stdin=subprocess.PIPE,

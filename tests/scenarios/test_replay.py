@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Event, LogError, Loss, Multicast, Peer, Stream, Subscription, Tuning
+from meshmsg import Event, LogError, Loss, Multicast, Peer, Record, Stream, Subscription, Tuning
 from meshmsg._control import Subscribed
 from meshmsg._source import Said
 from meshmsg.recovery.log_folder import LogFolder
@@ -74,26 +74,34 @@ def test_an_epoch_whose_files_are_missing_is_reported_at_either_end(
 
 
 def test_a_recorder_lends_what_it_has_and_says_what_files_are_missing(tmp_path: Path) -> None:
+    count = 500
+    record = Record("a.**", segment_bytes="64KiB")
     with (
         Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("rec", connect=pub.address, record="a.**", data_dir=tmp_path) as rec,
+        Peer("rec", connect=pub.address, record=record, data_dir=tmp_path) as rec,
     ):
         pub.wait_for_subscribers("a.b", timeout=20)
-        pub.publish_many("a.b", list(range(500)))
+        for n in range(count):
+            pub.publish("a.b", [n, bytes(1000)])
         pub.flush(20)
-        wait_until(lambda: rec.stats()["recorder"]["streams"][0]["next"] == 500)
+        wait_until(lambda: rec.stats()["recorder"]["streams"][0]["next"] == count)
     (folder,) = tmp_path.glob("pub*")
-    for path in folder.glob("*.seg"):
-        path.unlink()
+    first, *_ = sorted(folder.glob("*.seg"))
+    first.unlink()
     with (
-        Peer("rec", record="a.**", data_dir=tmp_path) as rec,
+        Peer("rec", record=record, data_dir=tmp_path) as rec,
         Peer("sub", connect=rec.address) as sub,
         sub.subscribe("a.**", start="earliest") as events,
     ):
-        assert events.get(2) is None
+        event = events.get(20)
+        assert event is not None
+        start = event.seq
+        assert start > 0
         assert [(loss.first, loss.stop, loss.reason) for loss in events.losses] == [
-            (0, 500, "corrupt")
+            (0, start, "corrupt")
         ]
+        got = [event.data[0], *(one.data[0] for one in taken(events, count - start - 1))]
+        assert got == list(range(start, count))
 
 
 @pytest.mark.parametrize("transport", list(TRANSPORTS))

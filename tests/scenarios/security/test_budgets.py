@@ -17,6 +17,7 @@ from meshmsg import Peer, Security, Stream
 from meshmsg import _control as c
 from meshmsg.recovery import log_holds
 from meshmsg.transports.control import split_parts
+from meshmsg.transports.fanout import TOKENS_EACH_MAX
 from meshmsg.transports.replay_socket import Disconnected, ReplaySocket
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.security.attackers import GREETING, connected, part, pour, ready
@@ -460,3 +461,16 @@ def test_a_log_server_whose_answer_never_ends_is_cut() -> None:
             reader.recv(WAIT_S)
         thread.join(WAIT_S)
         assert poured[0] < 600
+
+
+def test_connection_with_more_tokens_than_a_subscription_has_is_cut() -> None:
+    with Peer("pub", streams=[Stream("a.**")]) as pub, zmq.Context() as context:
+        node = pub._open_node()
+        greedy = context.socket(zmq.XSUB)
+        greedy.setsockopt(zmq.LINGER, 0)
+        greedy.connect(node._fanout.addresses[0][1])
+        for sub in range(40):
+            greedy.send(b"\1" + c.subscription_token(sub))
+        wait_until(lambda: node._fanout.counters["prefixes_full"] > 0, WAIT_S)
+        assert len(node.publisher.subscribers.tokens) <= TOKENS_EACH_MAX
+        greedy.close()
