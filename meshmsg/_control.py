@@ -605,15 +605,8 @@ Message = (
 )
 
 
-class _Kind(msgspec.Struct):
-    """Of a message, its kind alone: all else is passed over."""
-
-    t: Annotated[str, msgspec.Meta(max_length=16)]
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
-_decode_kind = msgspec.msgpack.Decoder(_Kind).decode
 _HEAD = ENVELOPE + bytes([PROTOCOL_VERSION])
 
 
@@ -629,8 +622,13 @@ def message_version(data: bytes) -> int:
     return data[3]
 
 
-def decode_message(data: bytes, bytes_max: int = CONTROL_BYTES_MAX) -> Message:
-    """Read a message of this version; raises `ProtocolError`."""
+def decode_message(
+    data: bytes, bytes_max: int = CONTROL_BYTES_MAX, *, asked: bool = True
+) -> Message:
+    """Read a message of this version; raises `ProtocolError`.
+
+    A large answer is read only where something was `asked`.
+    """
     version = message_version(data)
     if version != PROTOCOL_VERSION:
         raise ProtocolError(f"protocol version {version}, this side speaks {PROTOCOL_VERSION}")
@@ -639,13 +637,23 @@ def decode_message(data: bytes, bytes_max: int = CONTROL_BYTES_MAX) -> Message:
     body = memoryview(data)[4:]
     try:
         if len(data) > SMALL_BYTES_MAX:
-            kind = _decode_kind(body).t
+            kind = _first_kind(data)
             if len(data) > LARGE_BYTES_MAX.get(kind, SMALL_BYTES_MAX):
                 raise ProtocolError(f"control message: {kind!r} of {len(data)} bytes")
+            if kind == "answer" and not asked:
+                raise ProtocolError("an answer that nobody asked for")
         message: Message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"control message: {error}") from None
     return message
+
+
+def _first_kind(data: bytes) -> str:
+    """Return the kind that a large message begins with: to look for it would cost too much."""
+    at = 7 if data[4] == 0xDE else 5
+    if data[at : at + 2] != b"\xa1t" or not 0xA0 <= data[at + 2] <= 0xBF:
+        raise ProtocolError("control message: a large one that does not begin with its kind")
+    return data[at + 3 : at + 3 + data[at + 2] - 0xA0].decode("ascii", "replace")
 
 
 def _key_count(data: bytes) -> int:

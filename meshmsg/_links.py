@@ -240,7 +240,7 @@ class Links:
         if version != c.PROTOCOL_VERSION:
             self._refuse(link, c.version_mismatch(version))
             return
-        message = c.decode_message(parts[0])
+        message = c.decode_message(parts[0], asked=self._node.questions.is_asking)
         if not self._node.gate.is_believed(link, message):
             raise ProtocolError(f"{type(message).__name__} of somebody who may not say it")
         if isinstance(message, c.Welcome):

@@ -79,6 +79,11 @@ class Questions:
         except ProtocolError as error:
             raise WaitTimeout(f"{address}: its {what} cannot be read: {error}") from None
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether an answer is waited for."""
+        return bool(self._asked)
+
     def on_answer(self, source: Link | bytes, message: c.Answer) -> None:
         """An answer came; it counts only if it is of whom was asked."""
         waiting = self._asked.get(message.number)

@@ -86,7 +86,9 @@ class Reception:
             node.send(identity, [c.encode_refusal(reason, version)])
             return
         said = c.decode_message(
-            parts[0], c.CONTROL_BYTES_MAX if client is not None else c.SMALL_BYTES_MAX
+            parts[0],
+            c.CONTROL_BYTES_MAX if client is not None else c.SMALL_BYTES_MAX,
+            asked=node.questions.is_asking,
         )
         message = self._gate.permitted(request.user, said)
         if message is None and isinstance(said, c.Join):

@@ -343,3 +343,15 @@ def test_a_member_speaks_of_so_many_pieces_in_one_message(
     control.decode_message(enclosed(body | {part: [full] * count}))
     with pytest.raises(ProtocolError, match="ranges and refusals"):
         control.decode_message(enclosed(body | {part: [*[full] * count, full | {field: [piece]}]}))
+
+
+def test_large_message_has_to_begin_with_its_kind_and_an_answer_to_be_asked_for() -> None:
+    head = control.encode_message(control.Unknown())[:4]
+    body = ["x" * 100] * 1000
+    good = head + msgspec.msgpack.encode({"t": "answer", "number": 1, "body": body})
+    assert isinstance(control.decode_message(good), control.Answer)
+    with pytest.raises(ProtocolError, match="nobody asked for"):
+        control.decode_message(good, asked=False)
+    hidden = head + msgspec.msgpack.encode({"number": 1, "body": body, "t": "answer"})
+    with pytest.raises(ProtocolError, match="does not begin with its kind"):
+        control.decode_message(hidden)
