@@ -99,6 +99,24 @@ class OpenFrame(FrameBuilder):
     large_max: int
     gated: bool
     dirty: bool
+    holds: bool
+    tail: TailFrame | None
+
+class TailFrame(FrameBuilder):
+    at: int
+    shut: bool
+    def add(
+        self,
+        topic: str,
+        payload: bytes,
+        time_ns: int,
+        *,
+        raw: bool = True,
+        key: str | None = None,
+        headers: bytes | None = None,
+    ) -> bool: ...
+    def use(self, area: memoryview, at: int, salt: int, /) -> None: ...
+    def release(self) -> None: ...
 
 class Publish:
     def __init__(

@@ -14,6 +14,7 @@ from meshmsg.recovery.log_epochs import Journal
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_format import END_RECORD, LOSS_RECORD, NUMBER_MAX, SegmentName
 from meshmsg.recovery.log_segment import Record, Segment, find_tail, read_index
+from meshmsg.recovery.log_tail import TailReader
 
 Place = tuple[int, int]
 
@@ -46,7 +47,18 @@ def stop_of(folder: LogFolder, name: SegmentName, journal: Journal) -> int:
     known = journal.find(name.epoch)
     if known is not None and known.stop is not None:
         return known.stop
-    return _end_of(folder, name)
+    return _tail_stop(folder, name)
+
+
+def _tail_stop(folder: LogFolder, name: SegmentName) -> int:
+    """What comes after the last event of an epoch that is written, whose last segment this is."""
+    tail = TailReader(folder.files, folder.path)
+    while True:
+        stop = _end_of(folder, name)
+        found = tail.stop(name.epoch, stop)
+        # Stored between the two looks, its events are in the segment now, or in the next one.
+        if not tail.is_ahead or stop == _end_of(folder, name):
+            return found
 
 
 def _end_of(folder: LogFolder, name: SegmentName) -> int:
@@ -71,6 +83,10 @@ def at_time(
     What is missing just before it may have been as late, and comes first.
     """
     at, found = _segment_at(folder, segments, time_ns)
+    if found is None and segments:
+        place = _tail_at(folder, segments[-1], time_ns)
+        if place is not None:
+            return place
     until = (NUMBER_MAX, 0) if found is None else (segments[at].epoch, found)
     if found is None or found == segments[at].first:
         before = segments[at - 1] if at else None
@@ -79,6 +95,19 @@ def at_time(
         if missing is not None:
             return missing.epoch, missing.first
     return None if found is None else until
+
+
+def _tail_at(folder: LogFolder, last: SegmentName, time_ns: int) -> Place | None:
+    """That of the first event of the tail that is as late."""
+    tail = TailReader(folder.files, folder.path)
+    piece = tail.read(None, last.epoch, _end_of(folder, last))
+    while piece is not None:
+        frame = Frame(piece.data)
+        index = frame.first_at(time_ns)
+        if index < frame.count:
+            return last.epoch, frame.first + index
+        piece = tail.read(None, last.epoch, piece.stop)
+    return None
 
 
 def _segment_at(

@@ -27,6 +27,7 @@ from meshmsg.recovery.log_format import (
     SegmentName,
 )
 from meshmsg.recovery.log_segment import Record, Segment, read_index
+from meshmsg.recovery.log_tail import TailReader
 from meshmsg.recovery.receiver import Run
 
 
@@ -67,6 +68,7 @@ class LogReader:
         self._limit = NUMBER_MAX + 1  # where the next segment takes over
         self._damage = False  # since the last record something was passed over
         self._done: SegmentName | None = None  # read to its end
+        self._tail = TailReader(self._files, self.folder.path)
 
     # --- life ---
 
@@ -200,7 +202,10 @@ class LogReader:
                 record = self._settled(segment, record)
             if record is None:
                 if not self._pass_over(segment):
-                    return self._missing_end(segment)
+                    found = self._from_tail()
+                    if found is None and self._tail.is_ahead and self._has_more(segment):
+                        continue  # what was in the tail when we looked is in the segment now
+                    return found or self._missing_end(segment)
             elif record.kind == END_RECORD or record.first >= self._limit:
                 if record.kind == END_RECORD and self.next < record.first <= self._limit:
                     return self._lose(record.first, "corrupt" if self._damage else "gone")
@@ -287,6 +292,20 @@ class LogReader:
         else:
             self._leave()  # replaced, or removed: the place is found again by its number
         return True
+
+    def _from_tail(self) -> Entry | None:
+        """At the live edge: what is not in a segment yet."""
+        piece = self._tail.read(self.wire_id, self.epoch, self.next)
+        if piece is None:
+            return None
+        self.next = piece.stop
+        self._damage = False
+        return Entry(self.epoch, *piece)
+
+    def _has_more(self, segment: Segment) -> bool:
+        """At the live edge: whether a record or a segment has come since."""
+        segment.refresh()
+        return segment.record(self._offset) is not None or self._look_again(segment)
 
     def _missing_end(self, segment: Segment) -> Loss | None:
         """At the live edge: the loss, if the writer has ended the epoch further on than this."""

@@ -1,4 +1,4 @@
-"""What is done to a log when it is opened for writing: cut the torn tail, close the old books.
+"""What is done to a log when it is opened for writing: cut a torn write, store the tail.
 
 Only the last segment is looked at, from the last index entry that proves right.  Everything else
 was ended properly by an earlier start, and what is damaged there is found by whoever reads it.
@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from meshmsg._errors import LogError
+from meshmsg._frame import Frame
+from meshmsg._subframe import cut
 from meshmsg.recovery.log_active import END_BYTES, FRESH, end_parts
 from meshmsg.recovery.log_epochs import Journal, read_journal
 from meshmsg.recovery.log_files import File, Files, write_all
 from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_format import SegmentName, in_effect, salt_of
-from meshmsg.recovery.log_segment import CHUNK_MAX, Segment, find_tail, read_index
+from meshmsg.recovery.log_format import (
+    FRAME_RECORD,
+    LOSS_RECORD,
+    SegmentName,
+    encode_record,
+    in_effect,
+    record_size,
+    salt_of,
+)
+from meshmsg.recovery.log_segment import CHUNK_MAX, Segment, Tail, find_tail, read_index
+from meshmsg.recovery.log_tail import TAIL_FILE, Piece, TailReader
 
 
 @dataclass(slots=True)
@@ -31,6 +43,8 @@ class Recovery:
     """The last segment."""
     next: int = 0
     """What comes after the last event of the last epoch."""
+    tail_events: int = 0
+    """Events that only the tail had, and that are in the last segment now."""
     cut_bytes: int = 0
     """Bytes of a torn write that were cut off."""
     problems: list[str] = field(default_factory=list)
@@ -70,6 +84,7 @@ def _recover(folder: LogFolder) -> Recovery:
             if journal.floor[0] == known.epoch:
                 stop = max(stop, journal.floor[1])
             found.journal = found.journal.with_epoch(known.epoch, known.first, stop)
+    files.remove(f"{path}/{TAIL_FILE}")
     return found
 
 
@@ -100,17 +115,42 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
             found.problems.append(f"{name.file}: the head is damaged, both copies of it")
             return True
         tail = find_tail(segment, read_index(files, path, segment))
-        found.next = tail.next
         keep = tail.end + (END_BYTES if tail.finished else 0)
         found.cut_bytes = segment.content_bytes(keep)
+        pieces = TailReader(files, path).pieces(segment.head.wire_id, segment.head.epoch)
+        stored = _store_tail(file, salt_of(segment.head), tail, pieces, found)
+        found.next = stored.next
+        keep = stored.end + (END_BYTES if stored.finished else 0)
         if file.size() != keep:
             file.truncate(keep)
-        if not tail.finished:
-            _end(file, salt_of(segment.head), tail.end, tail.next, tail.latest_ns)
+        if not stored.finished:
+            _end(file, salt_of(segment.head), stored.end, stored.next, stored.latest_ns)
         file.sync()
         return True
     finally:
         file.close()
+
+
+def _store_tail(file: File, salt: int, end: Tail, pieces: Iterator[Piece], found: Recovery) -> Tail:
+    """Write behind the last record what only the log's tail has; returns where that ends."""
+    for first, stop, time_ns, data in pieces:
+        if stop <= end.next:
+            continue
+        if first < end.next:
+            frame = Frame(data)
+            data = cut(frame, end.next - first, frame.count)
+            first = end.next
+        offset = end.end
+        if first > end.next:  # a record that should have come before is torn, or an entry damaged
+            found.problems.append(f"events {end.next} to {first - 1} are missing before the tail")
+            parts = encode_record(salt, offset, LOSS_RECORD, end.next, first, 0, b"corrupt")
+            write_all(file, parts, offset)
+            offset += record_size(len(b"corrupt"))
+        parts = encode_record(salt, offset, FRAME_RECORD, first, stop, time_ns, data)
+        write_all(file, parts, offset)
+        found.tail_events += stop - first
+        end = Tail(offset + record_size(len(data)), stop, max(end.latest_ns, time_ns), False)
+    return end
 
 
 def _end(file: File, salt: int, offset: int, next_: int, latest_ns: int) -> None:
