@@ -66,7 +66,12 @@ class LogSettings:
     hold_timeout_s: float = math.inf
     """A consumer of another peer that was not heard of for so long holds nothing more."""
     tail_bytes: int = 128 * 1024
-    """Single events gather in the tail until they fill so many bytes; 0: there is no tail."""
+    """Small events gather in the tail until they fill so many bytes; 0: there is no tail."""
+
+    @property
+    def area_bytes(self) -> int:
+        """What the tail holds: a part of a segment, or retention would have nothing to choose."""
+        return min(self.tail_bytes, max(1024, self.segment_bytes // 4)) & ~7
 
 
 TailEvent = tuple[str, bytes, int, bool, str | None, bytes | None]
@@ -156,7 +161,7 @@ class Appender:
         self._closed = False
         self._stored_safe = first  # events before this number are safe in segments
         self._exclusive = 0  # callers who keep everybody out of the tail
-        self._tail = Tail(files, path, wire_id, epoch, first, settings.tail_bytes)
+        self._tail = Tail(files, path, wire_id, epoch, first, settings.area_bytes)
         self.frame = self._tail.frame  #: small events are added here
         age_s = settings.retention.age_s
         self._segment_age_ns = None if age_s is None else int(age_s * 1e9 / AGE_PARTS)
@@ -286,7 +291,7 @@ class Appender:
             if self._closed:
                 raise ClosedError("the log is closed")
             usable = self._tail.in_use and self._failed is None
-            if not usable or self.frame.at + needed > self._settings.tail_bytes:
+            if not usable or self.frame.at + needed > self._settings.area_bytes:
                 self.make_room()
             for topic, payload, time_ns, raw, key, headers in events:
                 added = self.frame.add(topic, payload, time_ns, raw=raw, key=key, headers=headers)
@@ -360,11 +365,16 @@ class Appender:
 
     def _sync_old(self, old: ActiveSegment) -> None:
         try:
-            for segment in [*self._sealed, old]:
-                segment.sync()
+            self._sync_files([*self._sealed, old], names_changed=self._names_changed)
         except OSError as error:
             self._failed = error
             raise
+
+    def _sync_files(self, segments: list[ActiveSegment], *, names_changed: bool) -> None:
+        for segment in segments:
+            segment.sync()
+        if names_changed:
+            self._files.sync_folder(self._path)
 
     # --- making safe ---
 
@@ -405,12 +415,9 @@ class Appender:
             segments = [*self._sealed, self._active]
             names_changed, self._names_changed = self._names_changed, False
         try:
-            for segment in segments:
-                segment.sync()
             if target > stored:
                 self._tail.sync()
-            if names_changed:
-                self._files.sync_folder(self._path)
+            self._sync_files(segments, names_changed=names_changed)
         except OSError as error:
             with self._changed:
                 self._counters["sync_failures"] += 1

@@ -210,7 +210,7 @@ class LogReader:
                 if record.kind == END_RECORD and self.next < record.first <= self._limit:
                     return self._lose(record.first, "corrupt" if self._damage else "gone")
                 if not self._finish(segment):
-                    return None
+                    return self._from_tail()  # a crash may have taken the next segment, not that
             elif record.stop <= self.next:
                 self._offset, self._damage = record.end, False
             elif record.first > self.next:

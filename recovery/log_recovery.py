@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from meshmsg._errors import LogError
@@ -19,6 +19,7 @@ from meshmsg.recovery.log_epochs import Journal, read_journal
 from meshmsg.recovery.log_files import File, Files, write_all
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_format import (
+    DATA_START,
     FRAME_RECORD,
     LOSS_RECORD,
     SegmentName,
@@ -114,10 +115,14 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
                 return False
             found.problems.append(f"{name.file}: the head is damaged, both copies of it")
             return True
-        tail = find_tail(segment, read_index(files, path, segment))
+        entries = read_index(files, path, segment)
+        tail = find_tail(segment, entries)
         keep = tail.end + (END_BYTES if tail.finished else 0)
         found.cut_bytes = segment.content_bytes(keep)
-        pieces = TailReader(files, path).pieces(segment.head.wire_id, segment.head.epoch)
+        reader = TailReader(files, path)
+        pieces = list(reader.pieces(segment.head.wire_id, segment.head.epoch))
+        if pieces:
+            _write_again(file, segment.seek(entries, pieces[0].first), tail.end)
         stored = _store_tail(file, salt_of(segment.head), tail, pieces, found)
         found.next = stored.next
         keep = stored.end + (END_BYTES if stored.finished else 0)
@@ -131,7 +136,21 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         file.close()
 
 
-def _store_tail(file: File, salt: int, end: Tail, pieces: Iterator[Piece], found: Recovery) -> Tail:
+def _write_again(file: File, start: int, stop: int) -> None:
+    """Write what is there once more: the tail, which may be all that the disk has of it, will go.
+
+    After a sync that failed the kernel shows records that it has not written and never will.
+    """
+    at = 0 if start == DATA_START else start
+    while at < stop:
+        data = file.read_at(min(CHUNK_MAX, stop - at), at)
+        if not data:
+            return
+        write_all(file, [data], at)
+        at += len(data)
+
+
+def _store_tail(file: File, salt: int, end: Tail, pieces: Iterable[Piece], found: Recovery) -> Tail:
     """Write behind the last record what only the log's tail has; returns where that ends."""
     for first, stop, time_ns, data in pieces:
         if stop <= end.next:

@@ -272,8 +272,8 @@ class LogWriter:
             raise ClosedError("the log is closed, or no epoch has begun")
         return appender
 
-    def append(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> None:
-        """Write a frame, and with `always` wait for the disk.
+    def append(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> int:
+        """Write a frame, and with `always` wait for the disk; returns what to `sync`.
 
         Raises `LogFull`, `LogError`.  From `write`, then nothing was written.  From waiting for
         the disk, it was: `sync` waits again, and nobody may be told that the event is safe.
@@ -281,8 +281,9 @@ class LogWriter:
         self.write(frame, first, stop, time_ns)
         if self._fsync.word == "always":
             self.sync(stop)
+        return stop
 
-    def write(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> None:
+    def write(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> int:
         """Write a frame; it outlives this process when this returns.  Raises as `append`.
 
         A small one is not stored as it is: its events gather with others in the tail.
@@ -290,20 +291,22 @@ class LogWriter:
         small = self._small(frame, first, stop)
         if small is not None:
             self.add(events_of(small))
-            return
+            return stop
         latest = latest_time(frame) if time_ns is None else time_ns
         self._write(FRAME_RECORD, frame, first, stop, latest)
+        return stop
 
     def _small(self, frame: bytes, first: int, stop: int) -> Frame | None:
         """A frame whose events fit into the tail, and would be the same there."""
-        most = min(SMALL_BYTES, self.settings.tail_bytes // 4)
+        most = min(SMALL_BYTES, self.event_bytes_max)
         if len(frame) > most or stop - first > SMALL_EVENTS or first != self.next:
             return None
         try:
             found = Frame(frame)
-            return found if found.first == first and found.count == stop - first else None
         except ProtocolError:
             return None
+        said = (found.stream, found.epoch, found.first, found.stop)
+        return found if said == (self._about.wire_id, self.epoch, first, stop) else None
 
     def append_loss(self, first: int, stop: int, reason: str, time_ns: int = 0) -> None:
         """Record that these events are missing here and why; raises as `write`."""
@@ -328,7 +331,7 @@ class LogWriter:
     def has_room(self, needed: int) -> bool:
         """Whether anybody can add an event of so many bytes to the tail."""
         frame = self.frame
-        room = self.settings.tail_bytes - frame.at - padded(needed)
+        room = self.settings.area_bytes - frame.at - padded(needed)
         return not frame.shut and room >= 0 and frame.count < TAIL_ROWS_MAX
 
     def make_room(self) -> None:
@@ -351,7 +354,7 @@ class LogWriter:
     @property
     def event_bytes_max(self) -> int:
         """What an event may have to be added to the tail; none may where this is 0."""
-        return self.settings.tail_bytes // 4
+        return self.settings.area_bytes // 4
 
     def want(self) -> None:
         """Have what was added to the tail made safe as `fsync` says."""

@@ -71,7 +71,7 @@ class DurableLog(Protocol):
     def exclusive(self) -> AbstractContextManager[None]:
         """Keep everybody else from adding events to the tail."""
 
-    def write(self, frame: bytes, first: int, stop: int) -> None:
+    def write(self, frame: bytes, first: int, stop: int) -> int:
         """Write a frame; if this raises, nothing was written."""
 
 

@@ -58,7 +58,9 @@ def written(count: int = 100, epochs: int = 2, **options: Any) -> FaultyFiles:
     files = FaultyFiles(Random(1))
     now = 0
     for epoch in range(7, 7 + epochs):
-        chosen = LogSettings(**{"segment_bytes": 8000, "allocate_bytes": 0, **options})
+        chosen = LogSettings(
+            **{"segment_bytes": 8000, "allocate_bytes": 0, "tail_bytes": 0, **options}
+        )
         writer = LogWriter(DATA, STREAM, settings=chosen, files=files, background=False)
         writer.open()
         assert writer.begin(epoch) == epoch
@@ -164,7 +166,7 @@ def test_latest_time_of_a_frame_is_that_of_its_last_event() -> None:
 
 def test_reader_sees_what_comes_into_new_segments_and_epochs() -> None:
     files = FaultyFiles(Random(1))
-    options = LogSettings(segment_bytes=5000, allocate_bytes=3000)
+    options = LogSettings(segment_bytes=5000, allocate_bytes=3000, tail_bytes=0)
     wanted: list[bytes] = []
     seen: list[Any] = []
     reader = None
@@ -261,7 +263,7 @@ def test_removed_segments_are_reported_to_a_reader_that_stands_before_them() -> 
         writer = LogWriter(
             DATA,
             STREAM,
-            settings=LogSettings(retention=Retention(bytes_max=14_000)),
+            settings=LogSettings(retention=Retention(bytes_max=14_000), tail_bytes=0),
             files=files,
             background=False,
         )
@@ -331,7 +333,7 @@ def test_a_start_in_the_middle_of_the_missing_end_is_told_the_rest() -> None:
 def test_what_has_expired_is_not_missed_at_the_beginning() -> None:
     files = written(epochs=1)
     first = folder_of(files).segments()[2]
-    settings = LogSettings(retention=Retention(bytes_max=10_000))
+    settings = LogSettings(retention=Retention(bytes_max=10_000), tail_bytes=0)
     writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
     writer.open()
     writer.begin(8)
@@ -409,7 +411,8 @@ def test_payload_that_holds_a_log_is_not_read_as_one() -> None:
     inner = written(count=3, epochs=1)
     image = inner.content(next(p for p in inner.paths() if p.endswith(".seg")))
     files = FaultyFiles(Random(2))
-    writer = LogWriter(DATA, STREAM, files=files, background=False)
+    settings = LogSettings(tail_bytes=0)
+    writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
     writer.open()
     writer.begin(7)
     for n, pad in enumerate(range(8)):

@@ -28,7 +28,9 @@ def append(writer: LogWriter, count: int) -> None:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> LogWriter:
-    writer = LogWriter(str(tmp_path), "pub/a.**", settings=LogSettings(segment_bytes=4096))
+    writer = LogWriter(
+        str(tmp_path), "pub/a.**", settings=LogSettings(segment_bytes=4096, tail_bytes=0)
+    )
     writer.open()
     writer.begin(7)
     for _ in range(200):

@@ -223,7 +223,9 @@ def closed_log(seed: int) -> tuple[FaultyFiles, dict[Place, bytes]]:
     rng = Random(seed)
     files = FaultyFiles(rng)
     events: dict[Place, bytes] = {}
-    settings = LogSettings(segment_bytes=rng.choice([6000, 20_000]), allocate_bytes=4096)
+    settings = LogSettings(
+        segment_bytes=rng.choice([6000, 20_000]), allocate_bytes=4096, tail_bytes=0
+    )
     for _ in range(rng.randrange(1, 4)):
         writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
         writer.open()
