@@ -67,6 +67,18 @@ def test_verify_finds_nothing_wrong(version: str, data_dir: str) -> None:
     assert len(report.losses) == sum(row[0] == "loss" for row in known)
 
 
+@pytest.mark.parametrize("data_dir", ["shop", "recorder"])
+def test_frames_of_one_event_come_many_at_once(data_dir: str) -> None:
+    """What a frame costs on its way would be paid for every event."""
+    folder = LogFolder.of(str(DATA / "golden-log-1" / data_dir), STREAM)
+    with LogReader(folder) as reader:
+        reader.seek_earliest()
+        items = list(reader.entries())
+    # An epoch or segment each, and what stands between losses.
+    assert len(items) <= 12
+    assert verify(folder).frames > 700
+
+
 @GOLDEN
 def test_a_publisher_goes_on_and_replays_all_of_it(tmp_path: Path, version: str) -> None:
     data_dir = copied(tmp_path, version, "shop")
