@@ -12,6 +12,7 @@ from benchmarks.way import (
     ASYNC_BATCHES,
     DATAGRAMS,
     DDS,
+    DURABLE,
     LABELS,
     LCM,
     MULTICAST,
@@ -89,6 +90,7 @@ def _lossless(way: str) -> Target:
 TARGETS = (
     _faster(SYNC, RAW, 1.2),
     _faster(SYNC, ZENOH, 2.0),
+    _faster(DURABLE, RAW, 1.2),
     _faster(SYNC_BATCHES, RAW, 5.0),
     _faster(SYNC_BATCHES, RAW_LIST, 1.2),
     _faster(MULTICAST, RAW, 2.0, subscribers=4),

@@ -161,6 +161,7 @@ class Appender:
         self._closed = False
         self._stored_safe = first  # events before this number are safe in segments
         self._exclusive = 0  # callers who keep everybody out of the tail
+        self._unstored = False  # an area was left, and what is in it is not in the segment yet
         self._tail = Tail(files, path, wire_id, epoch, first, settings.area_bytes)
         self.frame = self._tail.frame  #: small events are added here
         age_s = settings.retention.age_s
@@ -230,26 +231,33 @@ class Appender:
                 self._reopen()
 
     def _reopen(self) -> None:
-        usable = self._tail.in_use and self._failed is None
+        usable = self._tail.in_use and self._failed is None and not self._unstored
         self.frame.shut = not usable or bool(self._exclusive) or self._closed
 
     def make_room(self) -> None:
-        """Store what is in the tail, so that there is room in it; raises `LogError`."""
+        """Go on in the tail's other area, and store what is in this one; raises `LogError`.
+
+        In this order: others add events while these are written to the segment.
+        """
         with self._changed:
-            if not self._settings.tail_bytes:
-                raise ValueError("this log has no tail")
-            self._store()
-            wants = self._tail.wants_safe()
-            if wants > self._stored_safe:
+            if self._closed:
+                raise ClosedError("the log is closed")
+            if self._failed is not None or self._unstored:
+                self._store()
+            while (wanted := self._tail.wants_safe()) > self._stored_safe:
                 self._counters["tail_waits"] += 1
-                self.sync(wants, in_segments=True)
+                self.sync(wanted, in_segments=True)
+            self.frame.shut = True
+            self.frame.begin()
             try:
                 self._tail.turn()
             except OSError as error:
+                self._unstored = True
                 raise failure(self._path, error, "the tail could not be made") from error
             self._names_changed = True
             self.turns += 1
             self._reopen()
+            self._put_taken()
 
     def store_aged(self) -> None:
         """Store what is in the tail if it is old enough to expire one day; raises `LogError`."""
@@ -260,22 +268,30 @@ class Appender:
                     self.make_room()
 
     def _store(self) -> None:
-        """With the lock: write what is in the tail as a record; raises `LogError`."""
+        """With the lock: write all that is in the tail to the segment; raises `LogError`."""
         if self._closed:
             raise ClosedError("the log is closed")
         self._tail.leave()
         if self._failed is not None:
             self._rewrite()
+        while self.frame.is_open():
+            self._put_taken()
+
+    def _put_taken(self) -> None:
+        """Write what the tail's frame has `begun` to seal as a record; raises `LogError`."""
         record = self._taken()
         if record is not None:
-            self._put(*record)
+            self._unstored = True  # until it is: also if this is interrupted (Ctrl-C)
+            try:
+                self._put(*record)
+            except LogError:
+                self.frame.shut = True
+                raise
         self.frame.finish()
+        self._unstored = False
 
     def _taken(self) -> tuple[int, bytes, int, int, int] | None:
-        """What is in the tail as a record.  Until `finish` it stays to be stored.
-
-        Interrupted (Ctrl-C) or refused by a full disk, the same events are stored the next time.
-        """
+        """What is in the tail as a record, until `finish`; `None` if that is stored already."""
         first, count = self.frame.begin()
         if not count or first + count <= self.stored:
             return None
@@ -290,7 +306,7 @@ class Appender:
         with self._changed, self.exclusive():
             if self._closed:
                 raise ClosedError("the log is closed")
-            usable = self._tail.in_use and self._failed is None
+            usable = self._tail.in_use and self._failed is None and not self._unstored
             if not usable or self.frame.at + needed > self._settings.area_bytes:
                 self.make_room()
             for topic, payload, time_ns, raw, key, headers in events:
@@ -408,6 +424,8 @@ class Appender:
             if self._failed is not None:
                 self._rewrite()
                 return
+            if self._unstored:
+                self._store()
             stored = self.stored
             target = self.next if with_tail else stored
             if target > stored:
@@ -470,12 +488,15 @@ class Appender:
         self._names_changed = False
         self._counters["rewrites"] += 1
         log.warning("%s: %d records were written anew", path, len(records))
-        self.stored = self.next
+        self.stored = self.frame.first
         self._mark_safe(self.stored, self.stored)
         self.frame.finish()
+        self._drop(old, unsafe)
+        while self.frame.is_open():  # what was added while an area was waiting to be stored
+            self._put_taken()
+        self._unstored = False
         with contextlib.suppress(OSError):  # what is left of it is in the new segment
             self._tail.drop()
-        self._drop(old, unsafe)
 
     def _drop(self, old: list[ActiveSegment], records: list[_Unsynced]) -> None:
         """Take away what the new segment has replaced.  If that fails, its term still says so."""

@@ -50,10 +50,11 @@ class LogReader:
     ...         print(item)
     """
 
-    def __init__(self, folder: str | LogFolder, *, files: Files = REAL) -> None:
+    def __init__(self, folder: str | LogFolder, *, files: Files = REAL, joins: bool = True) -> None:
         self.folder = LogFolder(folder, files=files) if isinstance(folder, str) else folder
         self.counters: Counter[str] = Counter()
         self._files = self.folder.files
+        self._joins = joins  # small frames: else each is read as it was written
         self.stream = ""
         self.wire_id = UNKNOWN
         self.codec = "msgpack"
@@ -182,10 +183,11 @@ class LogReader:
                 return
             yield item
 
-    def step(self, *, check: bool = True) -> Entry | Loss | None:
+    def step(self, stop: int = NUMBER_MAX + 1, *, check: bool = True) -> Entry | Loss | None:
         """The next frame or loss; `None` if there is nothing more yet.
 
-        With `check` false a frame may be damaged; its range is right all the same.
+        Frames that begin at `stop` or later are not joined to it.  With `check` false a frame may
+        be damaged; its range is right all the same.
         """
         while True:
             segment = self._segment
@@ -197,7 +199,9 @@ class LogReader:
                     return None
                 continue
             last = self._is_last(segment)
-            record = segment.record(self._offset, check=check or last)
+            limit = min(stop, self._limit) if self._joins else 0
+            record = segment.joined(self._offset, self.next, limit)
+            record = record or segment.record(self._offset, check=check or last)
             if last and record is not None and record.content is None:
                 record = self._settled(segment, record)
             if record is None:

@@ -29,6 +29,7 @@ static PyMethodDef functions[] = {
     FUNCTION("open_packets", mm_open_packets, METH_FASTCALL),
     FUNCTION("run_length", mm_run_length, METH_FASTCALL),
     FUNCTION("join_runs", mm_join_runs, METH_O),
+    FUNCTION("join_records", mm_join_records, METH_FASTCALL),
     FUNCTION("settle_loans", mm_settle_loans, METH_NOARGS),
     {0},
 };

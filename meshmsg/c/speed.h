@@ -104,6 +104,9 @@ PyObject *mm_frame_topics(PyObject *frame);
 PyObject *mm_frame_stop(PyObject *frame);
 PyObject *mm_frame_count(PyObject *frame);
 
+/* join.c */
+PyObject *mm_join_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
 /* msgpack.c */
 int mm_is_map(const char *at, size_t size);
 PyObject *mm_is_value_each(PyObject *module, PyObject *args);

@@ -375,12 +375,15 @@ def test_folder_without_a_log_is_refused(tmp_path: Path) -> None:
 # Bytes and repair ---------------------------------------------------------------------------------
 
 
-def test_entries_are_the_frames_that_went_out() -> None:
+@pytest.mark.parametrize(("joins", "places"), [(False, [(3, 4), (4, 6)]), (True, [(3, 6)])])
+def test_entries_are_whole_frames_as_they_were_written_or_joined(
+    joins: bool, places: list[tuple[int, int]]
+) -> None:
     files = written(count=3, epochs=1)
-    with LogReader(folder_of(files)) as reader:
+    with LogReader(folder_of(files), joins=joins) as reader:
         reader.seek(7, 3)
         found = [item for item in reader.entries() if isinstance(item, Entry)]
-    assert [(entry.first, entry.stop) for entry in found] == [(3, 4), (4, 6)]
+    assert [(entry.first, entry.stop) for entry in found] == places
     assert Frame(found[0].data).first == 2
 
 
@@ -392,15 +395,18 @@ def test_repair_gives_frames_once_and_says_what_is_gone() -> None:
         frames, gone, complete = find_frames(
             reader, 7, [(0, 3), (3, 5), (9, 10), (150, 152), (500, 600)], bytes_max=10**6
         )
-        assert [Frame(frame).first for frame in frames] == [2, 4, 8, 150]
+        # No more than was asked for is joined.
+        places = [(f.first, f.stop) for f in map(Frame, frames)]
+        assert places == [(2, 6), (8, 10), (150, 152)]
         assert gone == {"corrupt": [(0, 2)]}
         assert complete
         backward = [(2**63, 0), (5, 5), (9, 3)]  # as they may come from the network
         assert find_frames(reader, 7, backward, bytes_max=500) == ([], {}, True)
+        assert find_frames(reader, 6, [(0, 5)], bytes_max=500) == ([], {}, True)
+    with LogReader(folder_of(files), joins=False) as reader:
         frames, _, complete = find_frames(reader, 7, [(2, 200)], bytes_max=500)
         assert not complete
         assert 0 < len(frames) < 5
-        assert find_frames(reader, 6, [(0, 5)], bytes_max=500) == ([], {}, True)
 
 
 # Damage -------------------------------------------------------------------------------------------

@@ -106,7 +106,6 @@ def test_every_thread_has_kept_all_that_it_was_told_is_safe(
         for item in reader.runs():
             assert not isinstance(item, Loss), item
             assert item.frame.first == len(found)
-            payloads = item.frame.payloads.split(0, item.frame.count)
-            found |= dict(enumerate(payloads, item.frame.first))
+            found |= enumerate(item.frame.payloads.split(item.lo, item.hi), len(found))
     assert found == written
     assert verify(writer.folder).is_good
