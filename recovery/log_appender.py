@@ -242,9 +242,12 @@ class Appender:
         with self._changed:
             if self._closed:
                 raise ClosedError("the log is closed")
-            if self._failed is not None or self._unstored:
-                self._store()
-            while (wanted := self._tail.wants_safe()) > self._stored_safe:
+            while True:  # who waits for the disk lets others do this meanwhile, who may fail
+                if self._failed is not None or self._unstored:
+                    self._store()
+                wanted = self._tail.wants_safe()
+                if wanted <= self._stored_safe:
+                    break
                 self._counters["tail_waits"] += 1
                 self.sync(wanted, in_segments=True)
             self.frame.shut = True
