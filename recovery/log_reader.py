@@ -309,7 +309,8 @@ class LogReader:
     def _has_more(self, segment: Segment) -> bool:
         """At the live edge: whether a record or a segment has come since."""
         segment.refresh()
-        return segment.record(self._offset) is not None or self._look_again(segment)
+        record = segment.record(self._offset)
+        return (record is not None and record.content is not None) or self._look_again(segment)
 
     def _missing_end(self, segment: Segment) -> Loss | None:
         """At the live edge: the loss, if the writer has ended the epoch further on than this."""
