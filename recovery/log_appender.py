@@ -242,9 +242,12 @@ class Appender:
         with self._changed:
             if self._closed:
                 raise ClosedError("the log is closed")
-            if self._failed is not None or self._unstored:
-                self._store()
-            while (wanted := self._tail.wants_safe()) > self._stored_safe:
+            while True:  # who waits for the disk lets others do this meanwhile, who may fail
+                if self._failed is not None or self._unstored:
+                    self._store()
+                wanted = self._tail.wants_safe()
+                if wanted <= self._stored_safe:
+                    break
                 self._counters["tail_waits"] += 1
                 self.sync(wanted, in_segments=True)
             self.frame.shut = True
@@ -260,12 +263,20 @@ class Appender:
             self._put_taken()
 
     def store_aged(self) -> None:
-        """Store what is in the tail if it is old enough to expire one day; raises `LogError`."""
+        """Store what is in the tail if its oldest event is; raises `LogError`.
+
+        Else it would not expire before the tail is full, which takes a slow stream long.
+        """
         with self._changed:
             if self._segment_age_ns is not None and self.frame.count:
                 since = self._clock() - self._segment_age_ns
-                if self.frame.first_at(since) == self.frame.count and not self._closed:
+                if self.frame.first_at(since) and not self._closed:
                     self.make_room()
+
+    def store(self) -> None:
+        """Write all that is in the tail to the segment; raises `LogError`, and nothing is lost."""
+        with self._changed:
+            self._store()
 
     def _store(self) -> None:
         """With the lock: write all that is in the tail to the segment; raises `LogError`."""

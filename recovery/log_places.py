@@ -82,11 +82,14 @@ def at_time(
 
     What is missing just before it may have been as late, and comes first.
     """
+    # Before the look: what is stored meanwhile lies behind it.
+    end = _end_of(folder, segments[-1]) if segments else 0
     at, found = _segment_at(folder, segments, time_ns)
+    newest = None
     if found is None and segments:
-        place = _tail_at(folder, segments[-1], time_ns)
-        if place is not None:
-            return place
+        newest, is_late = _behind(folder, segments[-1], end, time_ns)
+        if is_late:
+            return newest
     until = (NUMBER_MAX, 0) if found is None else (segments[at].epoch, found)
     if found is None or found == segments[at].first:
         before = segments[at - 1] if at else None
@@ -94,20 +97,29 @@ def at_time(
         missing = journal.first_missing(after, until)
         if missing is not None:
             return missing.epoch, missing.first
-    return None if found is None else until
+    return newest if found is None else until
 
 
-def _tail_at(folder: LogFolder, last: SegmentName, time_ns: int) -> Place | None:
-    """That of the first event of the tail that is as late."""
+def _behind(folder: LogFolder, last: SegmentName, end: int, time_ns: int) -> tuple[Place, bool]:
+    """That of the first event from `end` on that is as late, or what comes next; whether it is."""
     tail = TailReader(folder.files, folder.path)
-    piece = tail.read(None, last.epoch, _end_of(folder, last))
-    while piece is not None:
-        frame = Frame(piece.data)
-        index = frame.first_at(time_ns)
-        if index < frame.count:
-            return last.epoch, frame.first + index
-        piece = tail.read(None, last.epoch, piece.stop)
-    return None
+    while True:
+        while (piece := tail.read(None, last.epoch, end)) is not None:
+            frame = Frame(piece.data)
+            index = frame.first_at(time_ns)
+            if index < frame.count:
+                return (last.epoch, frame.first + index), True
+            end = piece.stop
+        # What was in the tail may be in segments by now, and they may be later ones.
+        names = [name for name in folder.segments() if name.epoch == last.epoch]
+        newer = [name for name in names if name.first >= last.first]
+        stop = _end_of(folder, newer[-1]) if newer else end
+        if stop <= end:
+            return (last.epoch, end), False
+        _, found = _segment_at(folder, newer, time_ns)
+        if found is not None:
+            return (last.epoch, max(found, end)), True
+        end = stop
 
 
 def _segment_at(

@@ -75,7 +75,7 @@ def _recover(folder: LogFolder) -> Recovery:
         found.last = segments[-1]
         if _recover_last(files, path, segments[-1], found):
             break
-        # Made, and never written to: the crash came before its head was safe.
+        # The crash came before its head was safe.
         files.remove(f"{path}/{segments.pop().file}")
         found.last = None
     for known in found.journal.epochs:
@@ -111,7 +111,8 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         segment = Segment(file, name, strict=True)
         found.next = name.first
         if segment.head is None:
-            if not file.read_at(CHUNK_MAX, 0).strip(b"\0"):
+            begun = file.read_at(CHUNK_MAX, 0).strip(b"\0")
+            if not begun or _is_in_tail(files, path, name, found.journal):
                 return False
             found.problems.append(f"{name.file}: the head is damaged, both copies of it")
             return True
@@ -134,6 +135,18 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         return True
     finally:
         file.close()
+
+
+def _is_in_tail(files: Files, path: str, name: SegmentName, journal: Journal) -> bool:
+    """Whether a segment without a head was never safe, and the tail has what was called so.
+
+    The first segment of an epoch is on the disk before an event is taken; a later one may be
+    named there with some of its pages, and its head not among them.
+    """
+    known = journal.find(name.epoch)
+    reader = TailReader(files, path)
+    further = reader.stop(name.epoch, name.first) > name.first or reader.is_ahead
+    return further and known is not None and known.first < name.first
 
 
 def _write_again(file: File, start: int, stop: int) -> None:

@@ -192,6 +192,8 @@ class LogWriter:
     def _start(self, epoch: int, first: int) -> None:
         if self._lock_file is None:
             raise ClosedError("the log is not open: use it in a with block")
+        if self._appender is not None:
+            self._appender.store()  # on a full disk it is not let go: the next one makes a new tail
         old, self._appender = self._appender, None
         try:
             if old is not None:
