@@ -297,8 +297,12 @@ class Intake:
     @property
     def fds(self) -> tuple[int, ...]:
         """File descriptors for an event loop: data, wake-up, multicast groups."""
-        lines = [line.fd for line in list(self._lines.values())]
-        return (*self._client.fds, self._client.wakeup.fd, *lines)
+        return (self._client.wakeup.fd, *self.arrival_fds)
+
+    @property
+    def arrival_fds(self) -> tuple[int, ...]:
+        """Those of them on which data comes."""
+        return (*self._client.fds, *(line.fd for line in list(self._lines.values())))
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from meshmsg import _control as c
+from meshmsg._background import Arrival, Background
 from meshmsg._bookmarks import release
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
@@ -58,9 +59,6 @@ HELLO_NAMES_BYTES_MAX = 32 * 1024
 LINGER_S = 1.0
 #: How long those who dialled us may take to answer our good-bye.
 BYE_S = 0.5
-#: How often a subscription is looked after whose consumer is busy, at most.
-LOOK_S = 0.005
-
 
 class _Call:
     """The wake-up of the I/O thread, as a thing to poll."""
@@ -96,6 +94,7 @@ class Node:
         may = self.gate.may_take if self.gate.apart else None
         self._fanout = FanoutServer(self._context, self.tuning.queue_frames, may)
         self._poller = Poller()
+        self._background = Background(self._poller)
         self._call = _Call()
         self._calls: deque[Callable[[], None]] = deque()
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
@@ -261,6 +260,8 @@ class Node:
             self.reception.on_readable()
         elif owner is self._call:
             self._call.wakeup.clear()
+        elif isinstance(owner, Arrival):
+            self._background.on_arrival(owner, time.monotonic())
         elif isinstance(owner, Inlet):
             self._read_inlet(owner)
         elif owner is self._fanout or self.gate.on_readable(owner):
@@ -326,9 +327,9 @@ class Node:
 
     def _look_again(self, now: float) -> float:
         """When to see whether a consumer is too busy to read, or to say what it has done."""
-        looks = [i.driven_at + i.background_s for i in list(self.intakes.values())]
         says = [member.settle_due() for member in list(self.members.values())]
-        return min(max(min(looks), now + LOOK_S) if looks else NEVER, min(says, default=NEVER))
+        due = self._background.look(list(self.intakes.values()), now)
+        return min(due, *says) if says else due
 
     def _drain_outgoing(self, most: int = MESSAGES_PER_TURN_MAX // 4) -> None:  # one answer
         for _ in range(min(len(self._outgoing), most)):
