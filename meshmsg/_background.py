@@ -1,9 +1,9 @@
 """Subscriptions whose consumers are busy: the I/O thread reads them when something comes.
 
-A consumer that waits reads its subscription itself.  One that has not read for a while is busy; what
-comes meanwhile is read ahead, so that gaps are found and repaired.  The I/O thread waits for the
-descriptors of such a subscription, and after something came lets `REST_S` pass before it waits for
-them again: a busy stream must not have it run for every message, beside a consumer that works.
+A consumer that waits reads its subscription itself.  One that has not read for a while is busy:
+what comes meanwhile is read ahead, so that gaps are found and repaired.  The I/O thread waits for
+the descriptors of such a subscription, and after something came lets `REST_S` pass before it waits
+for them again: a busy stream must not have it run for every message, beside a consumer that works.
 
 Only descriptors are waited for, never ZeroMQ's sockets: those belong to whoever drives the intake.
 """

@@ -19,7 +19,7 @@ from meshmsg._guard import Guard
 
 
 class GatheredSender:
-    """Calls `send` in a thread of its own, soon after each `call`, and again while it gives True."""
+    """Calls `send` in a thread of its own after each `call`, and again while that gives True."""
 
     def __init__(self, name: str, send: Callable[[], bool], guard: Guard) -> None:
         self._send = send

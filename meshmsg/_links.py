@@ -54,9 +54,9 @@ BACKS_PER_PEER_MAX = 4
 BACK_S = 2.0
 #: Files that a connection takes which we dial.
 FILES_PER_LINK = 5
-#: ZeroMQ gives up where it was refused: so often we try again ourselves.
 #: Pings in the time after which a peer counts as gone, to one that has no streams.
-CALM_PINGS = 4
+CALM_PINGS = 3
+#: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
 

@@ -60,6 +60,7 @@ LINGER_S = 1.0
 #: How long those who dialled us may take to answer our good-bye.
 BYE_S = 0.5
 
+
 class _Call:
     """The wake-up of the I/O thread, as a thing to poll."""
 
@@ -264,7 +265,9 @@ class Node:
             self._background.on_arrival(owner, time.monotonic())
         elif isinstance(owner, Inlet):
             self._read_inlet(owner)
-        elif owner is self._fanout or self.gate.on_readable(owner):
+        elif owner is self._fanout:
+            self.publisher.subscribers.called = True
+        elif self.gate.on_readable(owner):
             pass
         elif not self.publisher.on_member(owner):
             self.links.on_readable(owner)

@@ -332,17 +332,23 @@ class PublisherSide:
             dirty, self._dirty = self._dirty, []
             rush = len(dirty) > RUSH_DUES
             for outlet in dirty:
-                if not rush:
-                    outlet.dirty = False
-                    self._send_open(outlet)
-                elif outlet.count:
-                    self._send_open(outlet)
-                    outlet.due_ns = outlet.sent_ns + RUSH_NS
-                    self._dirty.append(outlet)
-                else:  # nothing since the last time: it is idle
-                    outlet.dirty = False
-                    outlet.due_ns = 0
+                try:
+                    self._send_marked(outlet, rush)
+                except Exception:
+                    self.guard.failed("sending what was gathered")
             return bool(self._dirty)
+
+    def _send_marked(self, outlet: Outlet, rush: bool) -> None:
+        if rush and outlet.count:
+            self._dirty.append(outlet)
+            self._send_open(outlet)
+            outlet.due_ns = outlet.sent_ns + RUSH_NS
+            return
+        outlet.dirty = False
+        if rush:  # nothing since the last time: it is idle
+            outlet.due_ns = 0
+        else:
+            self._send_open(outlet)
 
     def publish_all(
         self,

@@ -250,6 +250,9 @@ class ContactBook:
         `room` says how many more may be connected.
         """
         self._forget(now, linked, met)
+        # Those who are here are looked at together: each by its own clock, many would mean a look
+        # every few milliseconds.
+        again = (now // self._timing.retry_min_s + 2) * self._timing.retry_min_s
         given_up: list[tuple[str, str]] = []
         for contact in self._contacts.values():
             if contact.due <= now and contact.state == "dialling":
@@ -266,7 +269,7 @@ class ContactBook:
                 contact.instance in linked or contact.instance in met
             ):
                 contact.tries = 0
-                contact.due = now + self._timing.retry_min_s
+                contact.due = again
             elif busy >= DIALS_MAX or room <= 0:
                 self.held += room <= 0
                 contact.due = now + self._timing.retry_min_s
