@@ -89,7 +89,7 @@ READ_FRAMES_MAX = 64
 OTHERS_TOLD = 5
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
-SIGNALS_S = 0.5
+SIGNALS_S = 1.0
 #: How often to see whether a publisher is back that has a log.
 AWAY_S = 0.1
 
@@ -296,7 +296,7 @@ class Intake:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """File descriptors for an event loop: data, wake-up, multicast groups."""
+        """File descriptors for an event loop: wake-up, data, multicast groups."""
         return (self._client.wakeup.fd, *self.arrival_fds)
 
     @property
