@@ -4,8 +4,8 @@
 
 Two peers, each pinned to a processor that is kept awake, send an event back and forth.  In both
 processes the turns of the I/O thread and of the garbage collector are timed, and Linux tells how
-long each thread was ready and did not run.  Each of the slowest trips (one in a hundred) is put down to
-whatever took most of what it took longer than the median.
+long each thread was ready and did not run.  Each of the slowest trips (one in a hundred) is put
+down to whatever took most of what it took longer than the median.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from meshmsg._guard import Guard
@@ -21,9 +22,9 @@ from meshmsg._guard import Guard
 class GatheredSender:
     """Calls `send` in a thread of its own after each `call`, and again while that gives True."""
 
-    def __init__(self, name: str, send: Callable[[], bool], guard: Guard) -> None:
+    def __init__(self, name: str, send: Callable[[], bool], counters: Counter[str]) -> None:
         self._send = send
-        self._guard = guard
+        self.guard = Guard(name, counters)
         self._called = threading.Lock()  # taken, until there is a call
         self._called.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -40,7 +41,7 @@ class GatheredSender:
             self._called.release()
 
     def _run(self) -> None:
-        self._guard.drive(self._turn)
+        self.guard.drive(self._turn)
 
     def _turn(self) -> bool:
         self._called.acquire()

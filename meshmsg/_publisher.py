@@ -118,9 +118,8 @@ class PublisherSide:
         self.groups = GroupSide(self)
         self.seals = SealKeeper(self, config.security)
         self.guard = Guard(f"the publishing side of {config.name}", self.counters)
-        self._gathered = GatheredSender(
-            f"meshmsg-{config.name} send", self._send_gathered, self.guard
-        )
+        name = f"meshmsg-{config.name} send"
+        self._gathered = GatheredSender(name, self._send_gathered, self.counters)
         self._parts: list[Callable[[float], float]] = [
             self.subscribers.drain_tokens,
             self.subscribers.tend_away,
@@ -645,7 +644,7 @@ class PublisherSide:
 
     def guards(self) -> list[Guard]:
         """What looks after the threads of this side."""
-        return [self.durable.replay.guard, self.groups.keeper.guard]
+        return [self._gathered.guard, self.durable.replay.guard, self.groups.keeper.guard]
 
     def count(self) -> int:
         """How many streams there are."""
