@@ -169,7 +169,9 @@ class AsyncSubscription(SubscriptionBase):
                     return None
                 found = intake.take(as_events=as_events)
                 got = found is None and intake.receive(now, now, as_events=as_events)
-                idle = found is None and not (got or intake.pump(now) or intake.inbox)
+                idle = got is None or (
+                    found is None and not (got or intake.pump(now) or intake.inbox)
+                )
             if (found is not None or got) and self._waiting:
                 self._wake_all()  # there may be more, and the descriptor says it once only
             if isinstance(got, Batch):
