@@ -209,7 +209,7 @@ class Record:
 class Tuning:
     """Constants that a LAN and a laptop do not need to touch; seconds and bytes."""
 
-    ping_interval_s: float = 0.5
+    ping_interval_s: float = 1.0
     """How often a connected peer is asked for a sign of life."""
     peer_timeout_s: float = 5.0
     """A peer that gave no sign for this long is gone; its subscriptions are away."""

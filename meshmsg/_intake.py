@@ -89,7 +89,7 @@ READ_FRAMES_MAX = 64
 OTHERS_TOLD = 5
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
-SIGNALS_S = 0.5
+SIGNALS_S = 1.0
 #: How often to see whether a publisher is back that has a log.
 AWAY_S = 0.1
 
@@ -248,11 +248,11 @@ class Intake:
 
     def receive(
         self, now: float, deadline: float | None, *, as_events: bool = False
-    ) -> bool | Batch:
+    ) -> bool | Batch | None:
         """If all is calm, take in the next message, waiting a little for it: the quick way.
 
-        `False` if there is more to see to than data, or none came: then `pump` and `wait`.  A batch
-        if none is to be taken before it.
+        `False` if there is more to see to than data: then `pump`.  `None` if nothing came, and
+        `pump` would find nothing either.  A batch if none is to be taken before it.
         """
         soon = now + SOON_S
         if self.inbox or not self._settled or self._report_due < now or self._timer_due <= now:
@@ -279,7 +279,7 @@ class Intake:
         self.current = None  # taken; to let go of it now costs nobody any time
         data = self._client.recv() if hurried else self._client.recv_soon()
         if data is None:
-            return False
+            return None if hurried and not (self.inbox or self._leavers) else False
         try:
             if take_next(self, data, now, as_events):
                 return self.current or True
@@ -296,9 +296,13 @@ class Intake:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """File descriptors for an event loop: data, wake-up, multicast groups."""
-        lines = [line.fd for line in list(self._lines.values())]
-        return (*self._client.fds, self._client.wakeup.fd, *lines)
+        """File descriptors for an event loop: wake-up, data, multicast groups."""
+        return (self._client.wakeup.fd, *self.arrival_fds)
+
+    @property
+    def arrival_fds(self) -> tuple[int, ...]:
+        """Those of them on which data comes."""
+        return (*self._client.fds, *(line.fd for line in list(self._lines.values())))
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""

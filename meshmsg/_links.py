@@ -54,6 +54,8 @@ BACKS_PER_PEER_MAX = 4
 BACK_S = 2.0
 #: Files that a connection takes which we dial.
 FILES_PER_LINK = 5
+#: Pings in the time after which a peer counts as gone, to one that has no streams.
+CALM_PINGS = 3
 #: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
@@ -527,7 +529,7 @@ class Links:
                 log.info("%s (%s) gives no sign of life", link.peer or "?", link.address)
                 self._redial(link)
             elif link.state == "up":
-                self._node.post(link, c.Ping(0))
+                self._ping(link, now)
             elif link.state == "greeting":
                 self._greet(link)
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
@@ -535,6 +537,16 @@ class Links:
                 self._knock(link)
             elif link.state == "dialling" and self._is_given_up(link, now):
                 self._knock(link)
+
+    def _ping(self, link: Link, now: float) -> None:
+        """Ask for a sign of life; one without streams has nothing else to tell, and is asked less.
+
+        Everyone in a mesh is connected to everyone: most of the pings go to such peers.
+        """
+        if now >= link.ping_due:
+            calm = not (link.streams or link.recorded)
+            link.ping_due = now + self._node.tuning.peer_timeout_s / CALM_PINGS if calm else 0.0
+            self._node.post(link, c.Ping(0))
 
     @staticmethod
     def _is_given_up(link: Link, now: float) -> bool:

@@ -175,8 +175,8 @@ class Member(Membership):
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """File descriptors for an event loop: data, wake-up."""
-        return (*self._inlet.fds, self._inlet.wakeup.fd)
+        """File descriptors for an event loop: wake-up, data."""
+        return (self._inlet.wakeup.fd, *self._inlet.fds)
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""

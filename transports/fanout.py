@@ -82,6 +82,7 @@ class FanoutServer:
         self._owners: dict[int, Owner] = {}  # by descriptor
         self._tokens: Counter[int] = Counter()  # by descriptor
         self._out_of_step = False
+        self.drained = False  #: the last `drain` left nothing
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
@@ -111,11 +112,13 @@ class FanoutServer:
         none of them is put in force, and whoever they came from has to dial anew.
         """
         seen: list[tuple[bool, bytes]] = []
+        self.drained = False
         for _ in range(READS_PER_DRAIN_MAX):
             try:
                 frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 self._out_of_step = False
+                self.drained = True
                 if self.door is not None:
                     self.door.emptied += 1
                 break
