@@ -171,6 +171,7 @@ class Epochs:
                 source.books.stop = source.receiver.next
                 source.old_books.append(source.books)
             source.books = Books(name, epoch, start)
+            intake.born.discard(name)
         receiver = source.receiver = StreamReceiver(
             name,
             epoch,

@@ -128,6 +128,7 @@ class Intake:
         self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
+        self.born: set[str] = set()  #: streams that are new, until they are entered
         self.refusals: dict[str, str] = {}  #: by stream, why its publisher does not take us
         self.closed = False
         self._client_closed = False
@@ -184,7 +185,8 @@ class Intake:
         """What to ask of a publisher, or of a recorder: go on where we are, or as the user said.
 
         In an epoch that only recorders vouch for, and that the publisher has not come to, we are
-        nowhere: then it is where we were before that counts.
+        nowhere: then it is where we were before that counts.  A stream that was `born` since we
+        met its publisher is read from its first event on, however often it takes to be admitted.
         """
         source = self._by_name.get(info.name)
         receiver = None if source is None else source.receiver
@@ -196,7 +198,9 @@ class Intake:
                 for books in reversed(source.old_books):
                     if books.epoch <= info.epoch:
                         return Start(info.name, "resume", books.consumed, books.epoch)
-        return self.start.for_stream(info.name, born=born)
+        if born:
+            self.born.add(info.name)
+        return self.start.for_stream(info.name, born=info.name in self.born)
 
     def wants_history(self, stream: str) -> bool:
         """Whether to ask a recorder what it has, though the publisher is there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ class Asked:
     link: Any
     infos: list[StreamInfo]
     name: str
-    born: bool  #: the streams are new, and all of them is for us
+    born: Set[str]  #: which streams are new, and all of them is for us
     anew: bool  #: the connection is new: nobody there knows us
 
 

@@ -101,7 +101,9 @@ class Membership(Settler):
         anew = notice.anew or id(link) not in self._tickets
         if anew:
             self._begin_anew(link, {info.name for info in notice.infos})
-        starts = [self._start_at(link, info, born=notice.born) for info in notice.infos]
+        starts = [
+            self._start_at(link, info, born=info.name in notice.born) for info in notice.infos
+        ]
         claims, number = self._claims({start.stream for start in starts}) if anew else ([], 0)
         options = self.options
         self._asked[id(link)] = link
