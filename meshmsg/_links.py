@@ -19,7 +19,7 @@ from meshmsg._intake import Intake
 from meshmsg._link import Link, data_address, reachable
 from meshmsg._member import Member
 from meshmsg._member_words import Asked, Parted
-from meshmsg._source import Attach, Complete, Detach, Lend
+from meshmsg._source import Attach, Complete, Detach, Lend, Sweep
 from meshmsg._taken_streams import TakenStreams
 from meshmsg._topics import Pattern
 from meshmsg.recovery.meetings import Meetings
@@ -55,6 +55,8 @@ BACKS_PER_PEER_MAX = 4
 BACK_S = 2.0
 #: Files that a connection takes which we dial.
 FILES_PER_LINK = 5
+#: How often streams are looked for that can be forgotten, within the time that it takes.
+SWEEPS = 8
 #: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
@@ -68,7 +70,8 @@ class Links:
         self._by_owner: dict[int, Link] = {}
         self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
         self._meetings = Meetings()
-        self._taken = TakenStreams(node.notes, node.counters)
+        self._taken = TakenStreams(node.notes, node.counters, node.tuning.streams_max)
+        self._sweep_due = 0.0
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
@@ -316,7 +319,7 @@ class Links:
         link.data_key = self._data_key(link, welcome)
         link.state, link.reason, link.knock_due, link.taken = "up", "", None, False
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
-        link.streams = {info.name: info for info in welcome.streams}
+        link.streams, link.untaken = {info.name: info for info in welcome.streams}, set()
         if not again:
             self._node.finder.on_welcome(link)
         own = {*link.streams, *(info.name for info in self._node.publisher.infos())}
@@ -372,6 +375,7 @@ class Links:
 
     def drop(self, link: Link) -> None:
         """Give up a connection; what it sent and is not yet read is not lost."""
+        link.state = "left"
         self._forget(link)
         self._let_go(link)
 
@@ -413,7 +417,19 @@ class Links:
             self._offer_member(link, inlet, names, born, anew=anew)
         else:
             self._offer(link, inlet, names, born)
-            self._lend(link, inlet, names, born)
+            # Of a stream that was forgotten a recorder says something new first: see `follow`.
+            lent = {n for n in names & link.recorded.keys() if not inlet.has_forgotten(n)}
+            self._lend(link, inlet, lent, born)
+
+    def follow(self, tails: Iterable[c.Tail]) -> None:
+        """A recorder says how far it is: take up streams again that were forgotten and go on."""
+        for intake in list(self._node.intakes.values()):
+            self._take_up(intake, intake.moved(tails))
+
+    def _take_up(self, intake: Intake, names: Set[str]) -> None:
+        """Have a subscription hear of everybody who has recorded these streams."""
+        for link in self.up() if names else ():
+            self._lend(link, intake, names & link.recorded.keys(), frozenset())
 
     def _lend(self, link: Link, intake: Intake, names: Set[str], born: Set[str]) -> None:
         """A recorder has streams that the subscription wants: history, and what others miss."""
@@ -468,9 +484,11 @@ class Links:
         if not infos:
             return
         more = not names <= born and self._is_one_awaited()
+        back = {info.name for info in infos if intake.has_forgotten(info.name)}
         intake.notify(Attach(link, link.data_address, infos, more, link.data_key))
         intake.tend(time.monotonic())
         self._subscribe(link, intake, infos, born)
+        self._take_up(intake, back)
         if intake.hold and intake.bookmarks is not None:
             self.commit(link, intake, intake.bookmarks.kept())
 
@@ -538,6 +556,10 @@ class Links:
         """Ask every peer for a sign of life; redial those that gave none."""
         self._ask_again(now)
         self._take_turns(now)
+        self._drop_left()
+        if now >= self._sweep_due:
+            self._sweep_due = now + self._node.tuning.stream_forget_s / SWEEPS
+            self._sweep(now)
         limit = now - self._node.tuning.peer_timeout_s
         for link in list(self._links.values()):
             if link.state in ("up", "greeting") and link.last_seen < limit:
@@ -552,6 +574,30 @@ class Links:
                 self._knock(link)
             elif link.state == "dialling" and self._is_given_up(link, now):
                 self._knock(link)
+
+    def _drop_left(self) -> None:
+        """Give up peers that were dialled back and are gone: who comes back dials us again."""
+        here = {client.instance for client in self._node.clients()}
+        for link in list(self._links.values()):
+            ours = link.given or link.found or link.back is None or not link.peer
+            if not ours and link.state != "up" and not here & {link.back, link.instance}:
+                self.drop(link)
+
+    def _sweep(self, now: float) -> None:
+        """Have streams forgotten whose publishers are gone, and use the room that there is."""
+        gone_s = self._node.tuning.stream_forget_s
+        inlets, up = self._node.inlets(), self.up()
+        for inlet in inlets.values():
+            inlet.notify(Sweep(gone_s))
+            inlet.tend(now)
+        used = {name for inlet in inlets.values() for name in inlet.streams()}
+        self._taken.keep(used.union(*(link.streams for link in up)))
+        clients = {client.instance for client in self._node.clients()}
+        self._meetings.sweep(clients | {link.instance for link in up}, gone_s, now=now)
+        for link in [link for link in up if link.untaken and self._taken.has_room(link)]:
+            names, link.untaken = link.untaken, set()
+            for inlet in inlets.values():
+                self._introduce(link, inlet, names)
 
     @staticmethod
     def _is_given_up(link: Link, now: float) -> bool:

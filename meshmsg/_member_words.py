@@ -8,7 +8,7 @@ from typing import Any
 
 from meshmsg._codecs import Codec
 from meshmsg._control import Gone, StreamInfo
-from meshmsg._source import StartAt
+from meshmsg._source import StartAt, Sweep
 from meshmsg._topics import TopicFilter
 
 
@@ -67,4 +67,4 @@ class Parted:
     reason: str
 
 
-Notice = Asked | Attached | Parted | Gone
+Notice = Asked | Attached | Parted | Sweep | Gone

@@ -526,6 +526,7 @@ class Node:
             final = isinstance(message, c.Bye)
             hints = [TailHint(tail.stream, tail.epoch, tail.next, final) for tail in message.tails]
             if isinstance(message, c.Pong):
+                self.links.follow(message.recorded)
                 hints += [
                     TailHint(t.stream, t.epoch, t.next, lender=link) for t in message.recorded
                 ]

@@ -18,7 +18,7 @@ A peer that dials us and has no streams is met then: whatever it names later is 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ NONE: Names = frozenset()
 class _Met:
     streams: Names = NONE
     subs: set[int] = field(default_factory=set)
+    away_since: float | None = None
 
 
 class Offer(NamedTuple):
@@ -90,6 +91,16 @@ class Meetings:
         """A subscription is closed."""
         for met in self._peers.values():
             met.subs.discard(sub)
+
+    def sweep(self, here: Container[int], gone_s: float, *, now: float) -> None:
+        """Forget peers that have not been here for so long: who comes back then is met anew."""
+        for peer, met in list(self._peers.items()):
+            if peer in here:
+                met.away_since = None
+            elif met.away_since is None:
+                met.away_since = now
+            elif now - met.away_since >= gone_s:
+                self._pop(peer)
 
     def _add(self, peer: int, met: _Met) -> None:
         self._peers[peer] = met

@@ -87,3 +87,14 @@ def test_number_of_peers_and_of_their_streams_is_bounded(monkeypatch: pytest.Mon
     assert welcome(meetings, "abcdefghijklmnopqrstu", {ONE}, again=True, peer=100) == {
         ONE: ("u", "u")
     }
+
+
+def test_who_was_not_here_for_long_is_met_anew() -> None:
+    meetings = Meetings()
+    welcome(meetings, "a", {ONE})
+    for now, here in ((0.0, {PEER}), (1.0, set()), (10.0, set()), (10.5, {PEER}), (11.0, set())):
+        meetings.sweep(here, 10.0, now=now)
+        assert len(meetings) == 1
+    meetings.sweep(set(), 10.0, now=21.0)
+    assert len(meetings) == 0
+    assert welcome(meetings, "ab", {ONE}) == {ONE: ("ab", "")}
