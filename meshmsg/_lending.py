@@ -66,6 +66,7 @@ class Lending:
             if source is None:
                 source = intake._offered(info, notice.link)
             source.ladder.forget(notice.link)
+            source.lenders = [link for link in source.lenders if link.state != "left"]
             if notice.link not in source.lenders and len(source.lenders) < LENDERS_MAX:
                 source.lenders.append(notice.link)
                 if info.name in notice.asked:  # once: coming again must not put anything off

@@ -1,8 +1,8 @@
 """Links: the connections that this peer dialled, and what it learns over them.
 
 A link goes through: `dialling` (no connection), `greeting` (hello was sent), `up` (welcomed),
-`refused` (the other side will not, or we will not), `left` (it said good-bye).  ZeroMQ redials by
-itself; each new connection starts with a hello.
+`refused` (the other side will not, or we will not), `left` (it said good-bye, or is given up).
+ZeroMQ redials by itself; each new connection starts with a hello.
 """
 
 from __future__ import annotations
@@ -319,8 +319,9 @@ class Links:
         link.data_key = self._data_key(link, welcome)
         link.state, link.reason, link.knock_due, link.taken = "up", "", None, False
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
-        link.streams, link.untaken = {info.name: info for info in welcome.streams}, set()
+        link.streams = {info.name: info for info in welcome.streams}
         if not again:
+            link.untaken.clear()
             self._node.finder.on_welcome(link)
         own = {*link.streams, *(info.name for info in self._node.publisher.infos())}
         link.recorded = {i.name: i for i in welcome.recorded if i.name not in own}

@@ -82,10 +82,11 @@ class Meetings:
     def meet(self, peer: int, sub: int) -> bool:
         """Return True for a subscription that was never offered what the peer has."""
         met = self._peers.get(peer)
-        if met is None or sub in met.subs:
-            return False
+        if met is None:  # it gave its place to others
+            return True
+        known = sub in met.subs
         met.subs.add(sub)
-        return True
+        return not known
 
     def forget(self, sub: int) -> None:
         """A subscription is closed."""

@@ -48,7 +48,7 @@ def test_another_start_of_a_peer_is_another_peer() -> None:
 
 def test_subscription_is_offered_once_what_a_peer_has() -> None:
     meetings = Meetings()
-    assert not meetings.meet(PEER, ONE)
+    assert meetings.meet(PEER, ONE)  # of a peer that was forgotten
     welcome(meetings, "a", set())
     assert meetings.meet(PEER, ONE)
     assert not meetings.meet(PEER, ONE)

@@ -9,13 +9,15 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meshmsg import Peer, Stream, Tuning
 from meshmsg import _places as places
-from meshmsg._source import Sweep
+from meshmsg._lending import LENDERS_MAX
+from meshmsg._source import Lend, Sweep
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -112,6 +114,7 @@ def test_stream_that_there_was_no_room_for_is_taken_when_there_is() -> None:
                 other.wait_for_subscribers("x", timeout=20)
             third.publish("x", "unheard")
             wait_until(lambda: sub.stats()["counters"].get("streams_full", 0) > 0)
+            third._open_node().call(third._open_node()._announce)  # what it has said already
         third.wait_for_subscribers("x", timeout=20)
         third.publish("x", "heard")
         assert read(events, 1) == ["heard"]
@@ -324,6 +327,23 @@ def test_recorder_has_what_a_publisher_that_comes_back_has_lost(
         got = [int(data.split()[0]) for data in read(events, 5000)]
         assert got == list(range(5000))
         assert events.losses == []
+
+
+def test_recorders_that_left_make_room_for_others() -> None:
+    with (
+        Peer("pub", streams=[Stream("x")]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("x") as events,
+    ):
+        pub.wait_for_subscribers("x", timeout=20)
+        intake: Any = events._intake
+        info = intake._by_name["pub/x"].info
+        with intake.lock:
+            for _ in range(LENDERS_MAX + 1):
+                recorder = SimpleNamespace(state="up", user=b"")
+                intake.lending.on_lend(Lend(recorder, [info], frozenset()), time.monotonic())
+                assert intake._by_name["pub/x"].lenders == [recorder]
+                recorder.state = "left"
 
 
 def test_only_so_many_places_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
