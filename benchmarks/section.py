@@ -229,6 +229,19 @@ def _statsd(data: Any) -> list[Table]:
     return [Table("StatsD metrics received", columns, rows, words=2)]
 
 
+def _idle(data: Any) -> list[Table]:
+    rows = [
+        (
+            one["who"],
+            f"{one['cpu_ms']:.2f}",
+            NONE if one["most"] is None else f"at most {one['most']:g}",
+        )
+        for one in data
+    ]
+    columns = ("who", "ms of CPU a second", "wanted")
+    return [Table("Nothing is published: what connected peers use", columns, rows)]
+
+
 def _security(data: Any) -> list[Table]:
     rows = [
         (
@@ -261,5 +274,6 @@ SECTIONS = (
     Section("spark", "spark.py", _spark, (), ("--quick",), writes_page=True),
     Section("sink", "sink.py", _sink, ("--seconds", "60"), ("--seconds", "20")),
     Section("statsd", "statsd.py", _statsd),
+    Section("idle", "idle.py", _idle, (), ("--seconds", "2")),
     Section("security", "security.py", _security, (), ("--passes", "1")),
 )

@@ -51,6 +51,8 @@ EXPLAINED = {
 #: process is busy: it has used this much of a processor since the last time.
 AHEAD_S = 0.05
 AHEAD_CPU_S = 0.01
+#: How often to see whether it is.
+CALM_S = 0.2
 #: What all connections to one port may be ahead together.
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
 CONTROL_LIMITS = limits_of(c.CONTROL_BYTES_MAX, 24 * 1024 * 1024)
@@ -215,12 +217,12 @@ class Gate:
         have sent much, and nothing is looked at.
         """
         if now < self._ahead_due:
-            return self._ahead_due if self._is_busy else float("inf")
+            return self._ahead_due if self._is_busy else now + CALM_S
         self._ahead_due = now + AHEAD_S
         used_s = time.process_time()
         self._is_busy = used_s - self._used_s >= AHEAD_CPU_S
         if not self._is_busy:
-            return float("inf")
+            return now + CALM_S
         self._used_s = used_s
         count = 0
         for door in self._doors.values():

@@ -19,6 +19,8 @@ from meshmsg.recovery.spill_log import SpillLog
 
 log = logging.getLogger("meshmsg.peer")
 
+#: What a send is taken to cost before the first was measured.
+SEND_NS = 20_000
 #: Receivers that one log line names.
 NAMES_MAX = 3
 
@@ -36,7 +38,7 @@ class Outlet(OpenFrame):
         "log",
         "marked_by",
         "packets",
-        "seen",
+        "send_ns",
         "sender",
         "spill",
     )
@@ -90,8 +92,8 @@ class Outlet(OpenFrame):
         self.packets: PacketOutlet | None = None  #: of a multicast stream
         self._told_unreached: dict[int, str] = {}  # receivers that the log has named
         self.marked_by = 0  #: the thread whose event made it dirty
-        self.seen = -1  #: `next` when the I/O thread last looked
-        self.dirty = False  #: the I/O thread knows of the open frame
+        self.send_ns = SEND_NS  #: what a send takes, as measured
+        self.dirty = False  #: the gathering thread was called for the open frame
         self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
         self.groups: list[Seat] = []  #: work groups that take events

@@ -220,15 +220,17 @@ class Appender:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep everybody else from adding events to the tail."""
-        with self._changed:
-            self._exclusive += 1
-            self.frame.shut = True
-        try:
+        entered = False
+        try:  # around all of it: Ctrl-C may come anywhere
+            with self._changed:
+                self._exclusive += 1
+                entered = self.frame.shut = True
             yield
         finally:
-            with self._changed:
-                self._exclusive -= 1
-                self._reopen()
+            if entered:
+                with self._changed:
+                    self._exclusive -= 1
+                    self._reopen()
 
     def _reopen(self) -> None:
         usable = self._tail.in_use and self._failed is None and not self._unstored
@@ -411,23 +413,25 @@ class Appender:
         With `in_segments` those of them that are stored are safe by their segments alone, and what
         is in the tail is left alone.
         """
-        with self._changed:
-            while True:
-                if (self._stored_safe if in_segments else self.durable) >= stop:
-                    return
-                if self._closed:
-                    raise ClosedError("the log was closed, and this did not become safe")
-                if not self._syncing:
-                    break
-                if not self._changed.wait_for(lambda: not self._syncing, timeout):
-                    raise WaitTimeout(f"{self._path}: the disk did not answer in time")
-            self._syncing = True
-        try:
+        leads = False
+        try:  # around all of it: Ctrl-C may come anywhere
+            with self._changed:
+                while True:
+                    if (self._stored_safe if in_segments else self.durable) >= stop:
+                        return
+                    if self._closed:
+                        raise ClosedError("the log was closed, and this did not become safe")
+                    if not self._syncing:
+                        break
+                    if not self._changed.wait_for(lambda: not self._syncing, timeout):
+                        raise WaitTimeout(f"{self._path}: the disk did not answer in time")
+                leads = self._syncing = True
             self._sync_all(with_tail=not in_segments)
         finally:
-            with self._changed:
-                self._syncing = False
-                self._changed.notify_all()
+            if leads:
+                with self._changed:
+                    self._syncing = False
+                    self._changed.notify_all()
 
     def _sync_all(self, *, with_tail: bool) -> None:
         """As the only one who does: outside of the lock, appending goes on meanwhile."""

@@ -212,13 +212,13 @@ class LogReader:
                     return found or self._missing_end(segment)
             elif record.kind == END_RECORD or record.first >= self._limit:
                 if record.kind == END_RECORD and self.next < record.first <= self._limit:
-                    return self._lose(record.first, "corrupt" if self._damage else "gone")
+                    return self._passed_over(record.first)
                 if not self._finish(segment):
                     return self._from_tail()  # a crash may have taken the next segment, not that
             elif record.stop <= self.next:
                 self._offset, self._damage = record.end, False
             elif record.first > self.next:
-                return self._lose(record.first, "corrupt" if self._damage else "gone")
+                return self._passed_over(record.first)
             else:
                 self._offset = record.end
                 return self._take(record)
@@ -297,6 +297,12 @@ class LogReader:
             self._leave()  # replaced, or removed: the place is found again by its number
         return True
 
+    def _passed_over(self, stop: int) -> Entry | Loss:
+        """What lies before a record: in the tail still, where a crash tore the segment, or lost."""
+        if self._damage and (found := self._from_tail()) is not None:
+            return found
+        return self._lose(stop, "corrupt" if self._damage else "gone")
+
     def _from_tail(self) -> Entry | None:
         """At the live edge: what is not in a segment yet."""
         piece = self._tail.read(self.wire_id, self.epoch, self.next)
@@ -309,7 +315,8 @@ class LogReader:
     def _has_more(self, segment: Segment) -> bool:
         """At the live edge: whether a record or a segment has come since."""
         segment.refresh()
-        return segment.record(self._offset) is not None or self._look_again(segment)
+        record = segment.record(self._offset)
+        return (record is not None and record.content is not None) or self._look_again(segment)
 
     def _missing_end(self, segment: Segment) -> Loss | None:
         """At the live edge: the loss, if the writer has ended the epoch further on than this."""

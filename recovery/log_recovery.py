@@ -20,8 +20,10 @@ from meshmsg.recovery.log_files import File, Files, write_all
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_format import (
     DATA_START,
+    END_RECORD,
     FRAME_RECORD,
     LOSS_RECORD,
+    TIME_MIN,
     SegmentName,
     encode_record,
     in_effect,
@@ -123,7 +125,9 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         reader = TailReader(files, path)
         pieces = list(reader.pieces(segment.head.wire_id, segment.head.epoch))
         if pieces:
-            _write_again(file, segment.seek(entries, pieces[0].first), tail.end)
+            start = segment.seek(entries, pieces[0].first)
+            tail = _before_damage(segment, start, tail, pieces)
+            _write_again(file, start, tail.end)
         stored = _store_tail(file, salt_of(segment.head), tail, pieces, found)
         found.next = stored.next
         keep = stored.end + (END_BYTES if stored.finished else 0)
@@ -147,6 +151,24 @@ def _is_in_tail(files: Files, path: str, name: SegmentName, journal: Journal) ->
     reader = TailReader(files, path)
     further = reader.stop(name.epoch, name.first) > name.first or reader.is_ahead
     return further and known is not None and known.first < name.first
+
+
+def _before_damage(segment: Segment, offset: int, end: Tail, pieces: list[Piece]) -> Tail:
+    """Where the records end, or where the first torn one is if the tail has all from there on."""
+    at = Tail(offset, segment.name.first, TIME_MIN, False)
+    while (record := segment.record(at.end)) is not None and record.content is not None:
+        at = Tail(record.end, record.stop, max(at.latest_ns, record.time_ns), False)
+        if at.end >= end.end:
+            return end
+    if not any(piece.first <= at.next < piece.stop for piece in pieces):
+        return end
+    offset = at.end
+    while (further := segment.resync(offset)) is not None:
+        found = segment.record(further)
+        if found is not None and found.kind != END_RECORD and found.stop > pieces[-1].stop:
+            return end  # what stands there is nowhere else
+        offset = further
+    return at
 
 
 def _write_again(file: File, start: int, stop: int) -> None:

@@ -224,7 +224,7 @@ class TailReader:
     def _find(
         self, wire_id: int | None, epoch: int, next_: int
     ) -> tuple[AreaHead, bytes, int] | None:
-        """The area that has an event or would have it next, its bytes, and the event's offset."""
+        """The area that has an event, its bytes, and the event's offset."""
         self.is_ahead = False
         try:
             file = self._files.open(self._path)
@@ -245,20 +245,23 @@ class TailReader:
         finally:
             file.close()
         known = [area for area in areas if area[0].first <= next_]
-        if not known:
-            self.is_ahead = bool(areas)
-            return None
-        head, data = max(known, key=lambda area: area[0].first)
+        self.is_ahead = bool(areas) and not known
+        for head, data in sorted(known, key=lambda area: area[0].first, reverse=True):
+            at = self._offset(head, data, next_)
+            if at is not None:
+                return head, data, at
+        return None
+
+    def _offset(self, head: AreaHead, data: bytes, next_: int) -> int | None:
+        """Where an event stands in an area; `None` if it is not there."""
         salt, number, at = self._seen
         if salt != head.salt or number > next_:
             number, at = head.first, AREA_HEAD.size
         for entry in _walk(head, data, at, number - head.first):
             if number == next_:
-                break
+                return at
             number, at = number + 1, entry.end
-        if number < next_:  # it has ended before: the next area was not there yet, or is damaged
-            return None
-        return head, data, at
+        return None
 
 
 def _areas(file: File) -> Iterator[tuple[AreaHead, bytes]]:
