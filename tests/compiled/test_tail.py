@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import mmap
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 if COMPILED:
     from meshmsg import _speed
 
-PROGRAM = Path(__file__).resolve().parent.parent / "pure_tail.py"
+PROGRAMS = Path(__file__).resolve().parent.parent
 START = 64
 SALT = crc32c(b"saltsalt")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -75,7 +77,7 @@ class Pure:
 
     def __init__(self) -> None:
         self._process = processes.start(
-            [sys.executable, str(PROGRAM)],
+            [sys.executable, str(PROGRAMS / "pure_tail.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -209,6 +211,24 @@ def test_memory_that_will_not_do_is_refused() -> None:
         frame.use(memoryview(bytes(1000)), 64, SALT)
     assert frame.shut
     assert not frame.add("t", b"", 1)
+
+
+@pytest.mark.parametrize("is_pure", ["0", "1"])
+@pytest.mark.parametrize("before", [48, 64, 1000])
+def test_entry_that_was_not_finished_has_no_length(
+    tmp_path: Path, is_pure: str, before: int
+) -> None:
+    """A process dies while it writes one, and nobody takes what it wrote for whole."""
+    path, at = tmp_path / "area", mmap.PAGESIZE - before
+    path.write_bytes(bytes(2 * mmap.PAGESIZE))
+    child = processes.start(
+        [sys.executable, str(PROGRAMS / "torn_tail.py"), path, str(at)],
+        env={**os.environ, "MESHMSG_PURE": is_pure},
+    )
+    assert child.wait() in (-signal.SIGSEGV, -signal.SIGBUS)
+    data = path.read_bytes()
+    assert data[at : at + 4] == bytes(4)
+    assert read_entry(data, at, 1) is None
 
 
 def test_mutated_bytes_are_refused_or_the_same() -> None:
