@@ -787,12 +787,14 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     threads = [threading.Thread(target=make_room) for _ in range(4)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: writer.counters["tail_waits"] == len(threads))
-    if full:
-        files.faults.capacity_bytes = files.used_bytes()
-    SlowFile.go_on.set()
-    for thread in [flusher, *threads]:
-        thread.join(20)
+    try:
+        wait_until(lambda: writer.counters["tail_waits"] == len(threads), timeout=20)
+        if full:
+            files.faults.capacity_bytes = files.used_bytes()
+    finally:
+        SlowFile.go_on.set()
+        for thread in [flusher, *threads]:
+            thread.join(20)
     assert len(problems) == (len(threads) if full else 0)
     assert read(files) == wanted
     reopened(after := files.survivor(power=False)).close()
