@@ -481,6 +481,39 @@ def test_crash_while_an_area_gets_its_head(area: int, monkeypatch: pytest.Monkey
     assert read(files) == wanted
 
 
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_record_that_a_crash_tore_while_the_log_was_closed_is_in_the_tail(
+    opened_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the segment was on the disk, and the record before it was not."""
+
+    def crash(self: Tail) -> None:
+        raise Crashed
+
+    files = memory()
+    writer = tailed(files)
+    wanted = fill(writer, 6)
+    monkeypatch.setattr(Tail, "drop", crash)
+    with pytest.raises(Crashed):
+        writer.close()
+    monkeypatch.undo()
+    segment = next(path for path in files.paths() if path.endswith(".seg"))
+    after = files.survivor(power=False)
+    after.flip(segment, 4096 + 60)
+    if opened_again:
+        reopened(after).close()
+    assert read(after) == wanted
+    damaged = files.survivor(power=False)
+    damaged.flip(segment, 4096 + 60)
+    damaged.flip(TAIL, entries(files)[4][0] + 30)
+    if opened_again:
+        reopened(damaged).close()
+        wanted[4:] = [Loss(STREAM, 7, 4, 5, "corrupt"), wanted[5]]
+    else:
+        wanted[4:] = [Loss(STREAM, 7, 4, 6, "corrupt")]
+    assert read(damaged) == wanted
+
+
 def test_two_epochs() -> None:
     files = memory()
     writer = tailed(files)
