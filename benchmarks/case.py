@@ -12,6 +12,7 @@ from benchmarks.way import (
     C_TCP,
     DATAGRAMS,
     DDS,
+    DURABLE,
     GSO,
     LABELS,
     LCM,
@@ -56,7 +57,7 @@ WIRE = "wire"
 ROUND_TRIPS = tuple(
     way.name
     for way in WAYS.values()
-    if way.name not in (RAW_LIST, GSO, SYNC_BATCHES, MULTICAST_BATCHES, "async-batches")
+    if way.name not in (RAW_LIST, GSO, SYNC_BATCHES, DURABLE, MULTICAST_BATCHES, "async-batches")
 )
 #: Who is asked to do it with a part of the packets dropped by the kernel.
 LOSING = (

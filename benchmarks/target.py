@@ -12,6 +12,7 @@ from benchmarks.way import (
     ASYNC_BATCHES,
     DATAGRAMS,
     DDS,
+    DURABLE,
     LABELS,
     LCM,
     MULTICAST,
@@ -105,6 +106,7 @@ ONE_WAY_TAILS = ((50, 1.8), (99, 1.5))
 TARGETS = (
     _faster(SYNC, RAW, 1.2),
     _faster(SYNC, ZENOH, 2.0),
+    _faster(DURABLE, RAW, 1.2),
     _faster(SYNC_BATCHES, RAW, 5.0),
     _faster(SYNC_BATCHES, RAW_LIST, 1.2),
     _faster(MULTICAST, RAW, 2.0, subscribers=4),

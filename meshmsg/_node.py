@@ -304,8 +304,7 @@ class Node:
 
     def _tend_inlets(self, now: float) -> float:
         failure: Exception | None = None
-        inlets: list[Intake | Member] = [*self.intakes.values(), *self.members.values()]
-        for inlet in inlets:
+        for inlet in self.inlets().values():
             try:
                 inlet.tend(now)
             except Exception as error:  # the others are looked after all the same
@@ -426,6 +425,10 @@ class Node:
         kind = ApartFanoutClient if self.gate.apart else FanoutClient
         return kind(self._context, self.tuning.queue_frames)
 
+    def inlets(self) -> dict[int, Intake | Member]:
+        """All subscriptions and members of groups, by their numbers."""
+        return {**self.intakes, **self.members}
+
     def add_intake(self, intake: Intake, name: str) -> None:
         """Subscribe with every publisher that is or will be there."""
         self.intakes[intake.sub] = intake
@@ -441,7 +444,7 @@ class Node:
             return
         for link in self.links.up():
             self.post(link, c.Status(intake.sub, intake.figures(link), closed=True))
-        self.call(lambda: self.links.unconfirmed.forget(sub=intake.sub))
+        self.call(lambda: self.links.forget(intake.sub))
         intake.close()
         release(intake.bookmarks)
         self.names.pop(intake.sub, None)
@@ -457,7 +460,7 @@ class Node:
         """Join the group at every publisher that is or will be there."""
         self.members[member.sub] = member
         self.names[member.sub] = name
-        self.call(lambda: self.links.offer_member(member))
+        self.call(lambda: self.links.offer_all(member))
 
     def drop(self, inlet: Intake | Member) -> None:
         """Close a subscription or a member."""
@@ -469,6 +472,7 @@ class Node:
     def drop_member(self, member: Member) -> None:
         """A member leaves: what it has not done goes to others."""
         if self.members.pop(member.sub, None) is not None:
+            self.call(lambda: self.links.forget(member.sub))
             past = time.monotonic() - FAREWELL_S
             for sub in [sub for sub, one in self.parting.copy().items() if 0 < one.left_at < past]:
                 self.parting.pop(sub, None)  # nobody waits for it
@@ -531,6 +535,7 @@ class Node:
             final = isinstance(message, c.Bye)
             hints = [TailHint(tail.stream, tail.epoch, tail.next, final) for tail in message.tails]
             if isinstance(message, c.Pong):
+                self.links.follow(message.recorded)
                 hints += [
                     TailHint(t.stream, t.epoch, t.next, lender=link) for t in message.recorded
                 ]

@@ -12,7 +12,6 @@ from meshmsg._control import Start, StreamInfo
 from meshmsg._group_books import Seat
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
-from meshmsg._together import Together
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
@@ -42,7 +41,6 @@ class Outlet(OpenFrame):
         "send_ns",
         "sender",
         "spill",
-        "together",
     )
 
     def __init__(
@@ -87,11 +85,10 @@ class Outlet(OpenFrame):
         self.event_bytes_max = int(config.event_bytes_max)
         self.size_max = frame_bytes
         self.large_max = min(self.size_max, self.event_bytes_max)  #: more is seen to apart
+        self.tail = None if log is None else log.frame  #: has the events of the open frame too
+        self.holds = self.sender.holds  #: each event is on the disk before `publish` returns
         if log is not None:
-            # No event waits in the open frame: each goes the way of a large one, into a frame that
-            # is in the log before `publish` returns.
-            self.large_max = -1
-        self.together: Together | None = None  #: the way in of a durable stream
+            self.large_max = min(self.large_max, log.event_bytes_max)
         self.packets: PacketOutlet | None = None  #: of a multicast stream
         self._told_unreached: dict[int, str] = {}  # receivers that the log has named
         self.marked_by = 0  #: the thread whose event made it dirty

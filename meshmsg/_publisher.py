@@ -46,7 +46,6 @@ from meshmsg._seal_keeper import SealKeeper
 from meshmsg._spill import SpillPlace
 from meshmsg._stream_gates import StreamGates
 from meshmsg._subscribers import Subscribers
-from meshmsg._together import Together
 from meshmsg._topics import check_topic
 from meshmsg._volatile_epoch import volatile_epoch
 from meshmsg.recovery.flow_control import Claim
@@ -145,8 +144,6 @@ class PublisherSide:
             epoch = self._volatile_epoch
         spill = self._spills.spill_of(stream, name, epoch)
         outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer, spill)
-        if outlet.sender.holds:
-            outlet.together = Together(self, outlet)
         if stream.transport is not None:
             seal = self.seals.seal(name, wire_id)
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
@@ -194,6 +191,8 @@ class PublisherSide:
             size += len(key or "") * 4 + len(note[1] or b"")
         if size > outlet.large_max:
             return self._publish_large(outlet, topic, data, raw, note, timeout, on_gate)
+        if outlet.tail is not None:
+            return self._publish_durable(outlet, topic, data, raw, note, timeout, on_gate)
         while True:
             now_ns = time_ns()
             due = now_ns > outlet.due_ns
@@ -238,8 +237,6 @@ class PublisherSide:
         on_gate: Callable[[], None] | None,
     ) -> Position | None:
         """An event that fills a frame of its own: several at once in one would be too large."""
-        if outlet.together is not None:
-            return outlet.together.publish(topic, data, raw, note, timeout, on_gate)
         key, packed = note or (None, None)
         size = len(data) + 4 * len(key or "") + len(packed or b"")
         if size > outlet.event_bytes_max:
@@ -248,6 +245,62 @@ class PublisherSide:
         headers = {} if packed is None else {0: packed}
         run = Run([data], raw, keys, headers, len(data))
         return self.publish_run(outlet, topic, run, timeout, on_gate)
+
+    def _publish_durable(
+        self,
+        outlet: Outlet,
+        topic: str,
+        data: bytes,
+        raw: bool,
+        note: Note | None,
+        timeout: float | None,
+        on_gate: Callable[[], None] | None,
+    ) -> Position | None:
+        """Add an event to the log's tail and to the open frame.
+
+        The compiled core does so without a lock; it calls `_make_room` and `_wait_safe`.
+        """
+        key, packed = note or (None, None)
+        assert outlet.log is not None
+        with self._lock:
+            while True:
+                if outlet.gated and not self._pass(outlet, timeout, on_gate):
+                    return None
+                if outlet.count < len(outlet.times):
+                    break
+                self._send_open(outlet)
+            if outlet.log.next > outlet.next:  # interrupted (Ctrl-C) in between: it is published
+                self._send_open(outlet)
+                outlet.reserve(outlet.log.next - outlet.next)
+            now_ns = time_ns()
+            outlet.log.add([(topic, data, now_ns, raw, key, packed)])
+            seq = outlet.add(topic, data, now_ns, raw=raw)
+            if note is not None:
+                outlet.annotate(key, packed)
+            outlet.size += len(data) + EVENT_COST
+            if not outlet.holds and (now_ns > outlet.due_ns or outlet.size > outlet.size_max):
+                self._on_due(outlet, now_ns)
+            elif not outlet.holds:
+                self._mark_dirty(outlet)
+        if outlet.holds:
+            self._wait_safe(outlet, seq)
+        return Position(outlet.stream, outlet.epoch, seq)
+
+    def _make_room(self, outlet: Outlet, needed: int) -> None:
+        """The log's tail has no room for an event of these bytes, or was shut for a moment."""
+        assert outlet.log is not None
+        with self._lock:
+            if not outlet.log.has_room(needed):
+                outlet.log.make_room()
+
+    def _wait_safe(self, outlet: Outlet, seq: int) -> None:
+        """Return when an event is on the disk, and was sent."""
+        assert outlet.log is not None
+        if outlet.log.durable <= seq:
+            outlet.log.sync(seq + 1)  # together with all who wait for the disk now
+        if outlet.sender.sealed <= seq:
+            with self._lock:
+                self.durable.send_safe(outlet)
 
     def _publish_idle(
         self, outlet: Outlet, topic: str, data: bytes, now_ns: int, raw: bool
@@ -276,7 +329,7 @@ class PublisherSide:
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
         """`publish` for a Python on which threads may switch anywhere."""
-        durable = self._find(topic).log is not None  # nothing of it goes into the open frame
+        durable = self._find(topic).log is not None  # it takes the lock, and may wait for the disk
         with contextlib.nullcontext() if durable else self._lock:
             return PublisherSide.publish(
                 self, topic, data, key=key, headers=headers, timeout=timeout, on_gate=on_gate
@@ -400,10 +453,7 @@ class PublisherSide:
                 self._send_frame(outlet, frame)
                 return Position(outlet.stream, outlet.epoch, sender.sealed - 1)
             last = outlet.first - 1
-        assert outlet.log is not None
-        outlet.log.sync(outlet.log.written)  # together with all who wait for the disk now
-        with self._lock:
-            self.durable.send_safe(outlet)
+        self._wait_safe(outlet, last)
         return Position(outlet.stream, outlet.epoch, last)
 
     def publish_sealed(
@@ -452,7 +502,9 @@ class PublisherSide:
     def _send_open(self, outlet: Outlet) -> None:
         began_ns = time_ns()
         frame = outlet.sender.seal(now=time.monotonic())
-        if frame is not None:
+        if outlet.holds:
+            self.durable.send_safe(outlet)
+        elif frame is not None:
             self._send_frame(outlet, frame, began_ns)
 
     def _send_frame(self, outlet: Outlet, frame: bytes, began_ns: int = 0) -> None:
@@ -470,6 +522,8 @@ class PublisherSide:
             fanout.send(frame)
         if outlet.groups:
             self.groups.on_frame(outlet)
+        if outlet.log is not None:
+            outlet.log.want()
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
         if began_ns:
             took_ns = min(max(0, now_ns - began_ns), SEND_NS_MAX)

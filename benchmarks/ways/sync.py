@@ -22,20 +22,25 @@ def publish(task: Task, boss: Connection) -> None:
     """Send everything to everyone, then look at the ledger."""
     topics = topics_of(task)
     with Peer("publisher", streams=streams_of(task, topics)) as peer:
-        boss.send(peer.address)
+        publish_through(task, boss, peer, topics)
+
+
+def publish_through(task: Task, boss: Connection, peer: Peer, topics: Sequence[str]) -> None:
+    """What `publish` does with its peer."""
+    boss.send(peer.address)
+    boss.recv()
+    for topic in topics if task.streams > 1 else topics[:1]:
+        peer.wait_for_subscribers(topic, task.subscribers, timeout=START_S)
+    boss.send(READY)
+    boss.recv()
+    with Meter(task) as meter:
+        with meter.loop():
+            if len(topics) > 1:
+                publish_in_turn(task, peer, topics)
+            else:
+                publish_all(task, peer)
         boss.recv()
-        for topic in topics if task.streams > 1 else topics[:1]:
-            peer.wait_for_subscribers(topic, task.subscribers, timeout=START_S)
-        boss.send(READY)
-        boss.recv()
-        with Meter(task) as meter:
-            with meter.loop():
-                if len(topics) > 1:
-                    publish_in_turn(task, peer, topics)
-                else:
-                    publish_all(task, peer)
-            boss.recv()
-        report_published(task, boss, peer, meter)
+    report_published(task, boss, peer, meter)
 
 
 def report_published(task: Task, boss: Connection, peer: Peer, meter: Meter) -> None:
