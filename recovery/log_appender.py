@@ -252,16 +252,15 @@ class Appender:
                     break
                 self._counters["tail_waits"] += 1
                 self.sync(wanted, in_segments=True)
-            self.frame.shut = True
+            self.frame.shut = self._unstored = True  # also if this is interrupted (Ctrl-C)
             self.frame.begin()
             try:
                 self._tail.turn()
             except OSError as error:
-                self._unstored = True
                 raise failure(self._path, error, "the tail could not be made") from error
             self._names_changed = True
             self.turns += 1
-            self._reopen()
+            self.frame.shut = bool(self._exclusive)
             self._put_taken()
 
     def store_aged(self) -> None:
@@ -294,7 +293,7 @@ class Appender:
         """Write what the tail's frame has `begun` to seal as a record; raises `LogError`."""
         record = self._taken()
         if record is not None:
-            self._unstored = True  # until it is: also if this is interrupted (Ctrl-C)
+            self._unstored = True
             try:
                 self._put(*record)
             except LogError:
