@@ -8,7 +8,7 @@ segment, and the file has two areas, so that publishing goes on in the other one
 | at this point of a turn | after a crash of the process |
 |---|---|
 | the new area has no head | the old area has its events |
-| the new area has its head, the frame is not in the segment | the old area has them; the new area goes on behind them |
+| the new area has its head | the old area has them, and the new one goes on behind them |
 | the frame is in the segment | the segment and the old area have them |
 
 An area whose events were called durable, because the tail was synced, is not written over before
