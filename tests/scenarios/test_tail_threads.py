@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -74,6 +76,15 @@ class Publishers:
 
     def _note(self, seq: int, what: tuple[bytes, str | None, dict[str, Any]]) -> None:
         assert self.told.setdefault(seq, what) is what, f"number {seq} was given twice"
+
+
+@pytest.fixture(autouse=True)
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize(("fsync", "each"), [("batch", 10_000), ("always", 60)])
