@@ -12,6 +12,7 @@ from benchmarks.way import (
     C_TCP,
     DATAGRAMS,
     DDS,
+    DURABLE,
     GSO,
     LABELS,
     LCM,
@@ -40,6 +41,10 @@ RATES_OF = (THROUGHPUT, GROWTH)
 IDLE_RATE = 200
 LOSS_RATE = 10_000  # where it is measured with loss, too
 RATES = (IDLE_RATE, LOSS_RATE, 100_000)
+#: Where the processors are kept awake.
+AWAKE_RATES = (1_000, 10_000, 50_000, 100_000)
+#: The verbs with which a consumer takes an event of a round trip.
+TAKES = ("get(timeout=)", "for event in", "get_many", "batches")
 SIZES = (64, 1024, 65_536)
 
 #: Of the packets, the part that is dropped where loss is injected.
@@ -52,7 +57,7 @@ WIRE = "wire"
 ROUND_TRIPS = tuple(
     way.name
     for way in WAYS.values()
-    if way.name not in (RAW_LIST, GSO, SYNC_BATCHES, MULTICAST_BATCHES, "async-batches")
+    if way.name not in (RAW_LIST, GSO, SYNC_BATCHES, DURABLE, MULTICAST_BATCHES, "async-batches")
 )
 #: Who is asked to do it with a part of the packets dropped by the kernel.
 LOSING = (
@@ -100,6 +105,10 @@ class Case:
     """Topics of the stream, used in turn."""
     sealed: bool = False
     """Multicast: whether packets are sealed, with `Security` at both ends."""
+    awake: bool = False
+    """Whether the processors are kept from sleeping, whose waking up would be most of a latency."""
+    take: str = ""
+    """Round trips: one of `TAKES`; empty for the way's own."""
 
     @property
     def id(self) -> str:
@@ -111,12 +120,16 @@ class Case:
             parts.append(f"parity-{self.parity}")
         if self.sealed:
             parts.append("sealed")
+        if self.take:
+            parts.append(self.take.partition("(")[0].replace(" ", "-"))
         return f"{self.group}/{'-'.join(parts)}"
 
     @property
     def group(self) -> str:
         """What it has in common with the cases that it is compared to."""
         parts = [self.kind, f"{self.size_bytes}B"]
+        if self.awake:
+            parts.append("awake")
         if self.kind in RATES_OF:
             parts.append(f"1-{self.subscribers}")
         if self.rate:
@@ -144,14 +157,14 @@ class Case:
             words += f", {self.loss:.0%} lost"
         if self.sealed:
             words += ", sealed"
-        return words
+        return f"{words}, taken by {self.take}" if self.take else words
 
     @property
     def base(self) -> Case:
         """The raw pyzmq case that it is measured against."""
         loss = self.loss if self.loss_at == WIRE else 0.0
         plain = replace(self, loss=loss, parity="", streams=1, topics=1, sealed=False)
-        return replace(plain, way=RAW)
+        return replace(plain, way=RAW, take="")
 
     @property
     def whole(self) -> Case:
@@ -198,10 +211,19 @@ def all_cases() -> list[Case]:
         if rate == LOSS_RATE:
             for parity in ("", PARITY):
                 cases.append(Case(ONE_WAY, MULTICAST, rate=rate, loss=LOSS, parity=parity))
+    cases += awake_cases()
     cases += [Case(THROUGHPUT, way, loss=LOSS) for way in (MULTICAST, MULTICAST_BATCHES)]
     cases += [Case(THROUGHPUT, MULTICAST_BATCHES, loss=x, parity=PARITY) for x in (0.0, LOSS)]
     cases += [Case(THROUGHPUT, way, loss=LOSS, loss_at=WIRE) for way in LOSING]
     return cases + growing_cases()
+
+
+def awake_cases() -> list[Case]:
+    """What a user types first, one event at a time, with the processors kept awake."""
+    cases = [Case(ROUND_TRIP, way, awake=True) for way in (RAW, ASYNC)]
+    cases += [Case(ROUND_TRIP, SYNC, awake=True, take=take) for take in TAKES]
+    ways = (RAW, SYNC)
+    return cases + [Case(ONE_WAY, w, rate=r, awake=True) for r in AWAKE_RATES for w in ways]
 
 
 def growing_cases() -> list[Case]:
@@ -227,6 +249,8 @@ def headline_cases() -> list[Case]:
 def _is_headline(case: Case) -> bool:
     if case.parity or case.loss_at == WIRE:
         return False
+    if case.awake:
+        return True
     if case.kind == ONE_WAY:
         return case.rate == LOSS_RATE and case.way in (RAW, MULTICAST)
     if case.kind == ROUND_TRIP:

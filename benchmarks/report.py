@@ -40,6 +40,8 @@ def tables(results: Results) -> list[Table]:
     found = [
         targets(results),
         *throughputs(results),
+        round_trips(results, awake=True),
+        one_way(results, awake=True),
         round_trips(results),
         one_way(results),
         with_loss(results),
@@ -95,10 +97,12 @@ def _rate_row(results: Results, case: Case) -> tuple[str, ...]:
     )
 
 
-def round_trips(results: Results) -> Table:
+def round_trips(results: Results, *, awake: bool = False) -> Table:
     """There and back."""
     rows = []
     for case in results.asked(ROUND_TRIP):
+        if case.awake != awake:
+            continue
         who, problem = FAMILY_WORDS.get(case.by.family, ""), results.why_not(case)
         if problem:
             rows.append((who, case.label, problem, NONE, NONE, NONE, NONE))
@@ -114,10 +118,14 @@ def round_trips(results: Results) -> Table:
             )
         )
     columns = ("who", "way", *(f"p{p:g} us" for p in PERCENTILES), "p50 x raw", "p50 x datagrams")
-    return Table("Round trip of one 64 B event", columns, rows, words=2)
+    return Table(f"Round trip of one 64 B event{_awake(awake)}", columns, rows, words=2)
 
 
-def one_way(results: Results) -> Table:
+def _awake(awake: bool) -> str:
+    return ", the processors kept awake" if awake else ""
+
+
+def one_way(results: Results, *, awake: bool = False) -> Table:
     """From the call that publishes to the consumer, by the rate of events."""
     rows = [
         (
@@ -129,6 +137,7 @@ def one_way(results: Results) -> Table:
             lost_words(results, case),
         )
         for case in results.cases(ONE_WAY)
+        if case.awake == awake
     ]
     columns = (
         "events/s offered",
@@ -138,7 +147,7 @@ def one_way(results: Results) -> Table:
         "events/frame",
         "never arrived",
     )
-    return Table("One way, 64 B", columns, rows, words=2)
+    return Table(f"One way, 64 B{_awake(awake)}", columns, rows, words=2)
 
 
 def with_loss(results: Results) -> Table:

@@ -127,6 +127,28 @@ def _durable(data: Data) -> list[Table]:
     return [Table("Durable streams", ("way", "1000 events/s", "x volatile"), rows)]
 
 
+def _single(data: Data) -> list[Table]:
+    from benchmarks.single import GOALS, PAYLOAD_BYTES
+
+    goals = {goal.what: goal for goal in GOALS}
+    rows = []
+    for what, figures in data["figures"].items():
+        spread = Spread.of(figures)
+        shown = fixed(spread, 0) if what.startswith("bytes") else f"{thousands(spread)} k/s"
+        goal = goals.get(what)
+        if goal is None:
+            rows.append((what, shown, NONE, NONE, NONE))
+            continue
+        ratio = f"{goal.reached(data['figures']):.2f}" if goal.beside else NONE
+        word = "met" if goal.is_met(data["figures"]) else "MISSED"
+        rows.append((what, shown, ratio, goal.wanted, word))
+    title = (
+        f"Durable events one at a time, {PAYLOAD_BYTES} B, {data['paced_events']:,} of them paced"
+    )
+    columns = ("what", "figure", "x volatile", "wanted", "")
+    return [Table(title, columns, rows)]
+
+
 def _log_growth(data: Data) -> list[Table]:
     rows = [
         (
@@ -207,6 +229,19 @@ def _statsd(data: Any) -> list[Table]:
     return [Table("StatsD metrics received", columns, rows, words=2)]
 
 
+def _idle(data: Any) -> list[Table]:
+    rows = [
+        (
+            one["who"],
+            f"{one['cpu_ms']:.2f}",
+            NONE if one["most"] is None else f"at most {one['most']:g}",
+        )
+        for one in data
+    ]
+    columns = ("who", "ms of CPU a second", "wanted")
+    return [Table("Nothing is published: what connected peers use", columns, rows)]
+
+
 def _security(data: Any) -> list[Table]:
     rows = [
         (
@@ -235,8 +270,10 @@ SECTIONS = (
         sizes=True,
     ),
     Section("durable", "durable.py", _durable, (), ("--quick",), rounds=True),
+    Section("single", "single.py", _single, (), ("--quick",), rounds=True),
     Section("spark", "spark.py", _spark, (), ("--quick",), writes_page=True),
     Section("sink", "sink.py", _sink, ("--seconds", "60"), ("--seconds", "20")),
     Section("statsd", "statsd.py", _statsd),
+    Section("idle", "idle.py", _idle, (), ("--seconds", "4")),
     Section("security", "security.py", _security, (), ("--passes", "1")),
 )

@@ -41,7 +41,9 @@ SMALL = 10
 SMALL_BATCHES = 30
 
 FILES, PEERS, TYPED, PARQUET = "log files", "replay service", "typed columns", "parquet files"
-WAYS = (PARQUET, FILES, PEERS, TYPED)
+#: As versions wrote `publish` that kept no tail.
+SINGLE = "typed columns, a frame for each event"
+WAYS = (PARQUET, FILES, PEERS, TYPED, SINGLE)
 #: Each way in turn, and all of them again: what slows the machine down slows down all of them.
 ROUNDS = 3
 COLUMNS = (
@@ -64,7 +66,7 @@ def write_plain(folder: Path, events: int) -> None:
     _write(folder, events, payloads, raw=True)
 
 
-def write_typed(folder: Path, events: int) -> None:
+def write_typed(folder: Path, events: int, frame_events: int = FRAME_EVENTS) -> None:
     """Events of seven fields, one of them nested."""
     encode = msgspec.msgpack.Encoder().encode
     when = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -82,17 +84,26 @@ def write_typed(folder: Path, events: int) -> None:
         )
         for n in range(FRAME_EVENTS)
     ]
-    _write(folder, events, payloads, raw=False)
+    _write(folder, events, payloads, frame_events, raw=False)
 
 
-def _write(folder: Path, events: int, payloads: list[bytes], *, raw: bool) -> None:
+def _write(
+    folder: Path,
+    events: int,
+    payloads: list[bytes],
+    frame_events: int = FRAME_EVENTS,
+    *,
+    raw: bool,
+) -> None:
     wire_id = stream_wire_id("default", STREAM)
-    with LogWriter(str(folder), STREAM, settings=LogSettings(fsync="never")) as log:
+    with LogWriter(str(folder), STREAM, settings=LogSettings(fsync="never", tail_bytes=0)) as log:
         epoch = log.begin(1_700_000_000_000_000)
-        for first in range(0, events, FRAME_EVENTS):
-            count = min(FRAME_EVENTS, events - first)
+        for first in range(0, events, frame_events):
+            count = min(frame_events, events - first)
             time_ns = 1_700_000_000_000_000_000 + first
-            frame = encode_frame(wire_id, epoch, first, TOPIC, payloads[:count], time_ns, raw=raw)
+            at = first % FRAME_EVENTS
+            chosen = payloads[at : at + count]
+            frame = encode_frame(wire_id, epoch, first, TOPIC, chosen, time_ns, raw=raw)
             log.append(frame, first, first + count)
 
 
@@ -116,8 +127,9 @@ class Bench:
             reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
             return reader.parquet(landed)
         options: dict[str, Any] = {"maxEventsPerTrigger": self.rows}
-        if way == TYPED:
-            options |= {"path": str(self.folder / "typed"), "payload": COLUMNS}
+        if way in (TYPED, SINGLE):
+            place = "typed" if way == TYPED else "single"
+            options |= {"path": str(self.folder / place), "payload": COLUMNS}
         elif way == PEERS:
             options["peers"] = peers
         else:
@@ -178,6 +190,7 @@ def measure(folder: Path, rows: int, batches: int, console: Console) -> dict[str
     with console.status("writing events") as status:
         write_plain(folder / "plain", rows * batches)
         write_typed(folder / "typed", rows * batches)
+        write_typed(folder / "single", rows * batches, 1)
         write_plain(folder / "small", SMALL * SMALL_BATCHES)
         status.update("starting Spark")
         bench = Bench(folder, rows, batches)
@@ -224,6 +237,11 @@ def targets(figures: dict[str, float]) -> list[tuple[str, float, float, bool]]:
             figures[f"{PEERS} -> parquet"] / figures[f"{FILES} -> parquet"],
         ),
         ("typed columns -> noop, rows/s", 300_000, figures[f"{TYPED} -> noop"]),
+        (
+            "typed columns of a frame for each event, of large frames -> noop",
+            0.7,
+            figures[f"{SINGLE} -> noop"] / figures[f"{TYPED} -> noop"],
+        ),
     ):
         found.append((text, wanted, got, got >= wanted))
     for sink in ("noop", "parquet"):
@@ -240,7 +258,7 @@ def markdown(figures: dict[str, float], rows: int, about: str) -> str:
         "| source | -> noop, rows/s | of parquet files | -> parquet, rows/s | of parquet files |",
         "|---|---:|---:|---:|---:|",
     ]
-    for way in (PARQUET, FILES, PEERS, TYPED):
+    for way in WAYS:
         cells = [way]
         for sink in ("noop", "parquet"):
             rate = figures[f"{way} -> {sink}"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.case import LOSS, ROUND_TRIP, THROUGHPUT, Case
+from benchmarks.case import AWAKE_RATES, LOSS, ONE_WAY, ROUND_TRIP, TAKES, THROUGHPUT, Case
 from benchmarks.results import Measure, Results, Spread, cpu_us, percentile, rate
 from benchmarks.way import (
     ASYNC,
     ASYNC_BATCHES,
     DATAGRAMS,
     DDS,
+    DURABLE,
     LABELS,
     LCM,
     MULTICAST,
@@ -80,15 +81,32 @@ def _quicker(ours: str, theirs: str, bound: float) -> Target:
     return Target(text, _trip(ours), _trip(theirs), percentile(50), bound, at_most=True)
 
 
+def _awake(take: str, percent: float, bound: float) -> Target:
+    ours = Case(ROUND_TRIP, SYNC, awake=True, take=take)
+    text = f"round trip p{percent:g}, awake: publish / {take} / {LABELS[RAW]}"
+    return Target(text, ours, ours.base, percentile(percent), bound, at_most=True)
+
+
+def _one_way(at: int, percent: float, bound: float) -> Target:
+    ours = Case(ONE_WAY, SYNC, rate=at, awake=True)
+    text = f"one way p{percent:g} at {at:,} events/s, awake: {LABELS[SYNC]} / {LABELS[RAW]}"
+    return Target(text, ours, ours.base, percentile(percent), bound, at_most=True)
+
+
 def _lossless(way: str) -> Target:
     text = f"events/s with 1% of the packets lost / without: {LABELS[way]}"
     return Target(text, _at_64(way, loss=LOSS), _at_64(way), rate, 0.8)
 
 
+#: Of a round trip, each percentile and what it may be of raw pyzmq's.
+AWAKE_TAILS = ((50, 1.5), (99, 2.0), (99.9, 4.0))
+ONE_WAY_TAILS = ((50, 1.8), (99, 1.5))
+
 #: What the project holds itself to beside others, at 64 B with all guarantees on.
 TARGETS = (
     _faster(SYNC, RAW, 1.2),
     _faster(SYNC, ZENOH, 2.0),
+    _faster(DURABLE, RAW, 1.2),
     _faster(SYNC_BATCHES, RAW, 5.0),
     _faster(SYNC_BATCHES, RAW_LIST, 1.2),
     _faster(MULTICAST, RAW, 2.0, subscribers=4),
@@ -108,6 +126,16 @@ TARGETS = (
     _quicker(SYNC, RAW, 1.5),
     _faster(ASYNC, SYNC, 0.7),
     _faster(ASYNC_BATCHES, SYNC_BATCHES, 0.7),
+    *(_awake(take, percent, most) for take in TAKES for percent, most in AWAKE_TAILS),
+    Target(
+        f"round trip p50, awake: {LABELS[ASYNC]} / publish / {TAKES[0]}",
+        Case(ROUND_TRIP, ASYNC, awake=True),
+        Case(ROUND_TRIP, SYNC, awake=True, take=TAKES[0]),
+        percentile(50),
+        1.5,
+        at_most=True,
+    ),
+    *(_one_way(at, percent, most) for at in AWAKE_RATES for percent, most in ONE_WAY_TAILS),
     _lossless(MULTICAST_BATCHES),
     _lossless(MULTICAST),
     Target(

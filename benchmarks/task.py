@@ -59,6 +59,8 @@ class Task:
     """Topics of the stream, used in turn."""
     sealed: bool = False
     """Multicast: whether packets are sealed."""
+    take: str = ""
+    """Round trips: the verb by which events are taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.case import IDLE_RATE, ONE_WAY, RATES_OF, ROUND_TRIP, WIRE, Case
 from benchmarks.crew import Crew
-from benchmarks.machine import cores
+from benchmarks.machine import cores, kept_awake
 from benchmarks.space import free_port, losing
 from benchmarks.task import (
     ECHO,
@@ -48,7 +48,8 @@ class Effort:
     def count(self, case: Case) -> int:
         """Events of a case, for about a second; to one subscriber more than a stream keeps."""
         if case.kind == ROUND_TRIP:
-            return self.warm_up(case) + round(3000 * math.sqrt(self.scale))
+            trips = 10_000 if case.awake else 3000
+            return self.warm_up(case) + round(trips * math.sqrt(self.scale))
         if case.kind == ONE_WAY:
             seconds = 1.5 if case.rate == IDLE_RATE else 1.0
             return self.warm_up(case) + round(case.rate * seconds * math.sqrt(self.scale))
@@ -166,6 +167,7 @@ def tasks_of(case: Case, effort: Effort, *, sampled: bool = False) -> list[Task]
             case.streams,
             case.topics,
             case.sealed,
+            case.take,
         )
         for role, core in zip(roles, places(case, len(roles)), strict=True)
     ]
@@ -186,7 +188,8 @@ def places(case: Case, count: int) -> list[int | None]:
 def run_trial(case: Case, effort: Effort, number: int) -> Measurement:
     """Measure a case once; raises `CrewFailed`, `EventsMissing`, `Missing`."""
     wire = losing(case.loss) if case.loss and case.loss_at == WIRE else nullcontext()
-    return measured(case, number, run_tasks(tasks_of(case, effort), wire))
+    with kept_awake() if case.awake else nullcontext():
+        return measured(case, number, run_tasks(tasks_of(case, effort), wire))
 
 
 def run_tasks(

@@ -12,6 +12,7 @@ RAW = "raw"
 RAW_LIST = "raw-list"
 SYNC = "sync"
 SYNC_BATCHES = "sync-batches"
+DURABLE = "durable"
 ASYNC = "async"
 ASYNC_BATCHES = "async-batches"
 MULTICAST = "multicast"
@@ -73,6 +74,14 @@ _ALL = (
     ),
     Way(SYNC, "publish / for event in", OURS, "sync", 1_000_000),
     Way(SYNC_BATCHES, "publish_many / batches()", OURS, "sync", 3_000_000, batches=True),
+    Way(
+        DURABLE,
+        "durable: publish / for event in",
+        OURS,
+        "durable",
+        200_000,
+        size_bytes_max=1024,
+    ),
     Way(ASYNC, "await publish / async for", OURS, "asynchronous", 1_000_000),
     Way(
         ASYNC_BATCHES,

@@ -59,6 +59,8 @@ class AsyncSubscription(SubscriptionBase):
     _loop: asyncio.AbstractEventLoop | None = None  # that watches the descriptors
     _fds: tuple[int, ...] = ()
     _waiting: frozenset[asyncio.Future[None]] = frozenset()
+    _timer: asyncio.TimerHandle | None = None
+    _timer_at = NEVER
 
     async def __aenter__(self) -> AsyncSubscription:
         self._check_open()
@@ -167,7 +169,9 @@ class AsyncSubscription(SubscriptionBase):
                     return None
                 found = intake.take(as_events=as_events)
                 got = found is None and intake.receive(now, now, as_events=as_events)
-                idle = found is None and not (got or intake.pump(now) or intake.inbox)
+                idle = got is None or (
+                    found is None and not (got or intake.pump(now) or intake.inbox)
+                )
             if (found is not None or got) and self._waiting:
                 self._wake_all()  # there may be more, and the descriptor says it once only
             if isinstance(got, Batch):
@@ -189,17 +193,26 @@ class AsyncSubscription(SubscriptionBase):
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
         self._waiting |= {woken}
-        until = min(intake.timer_due, NEVER if deadline is None else deadline)
-        # asyncio's clock is time.monotonic().
-        timer = None if until == NEVER else loop.call_at(until, _resolve, woken)
         self._watch(loop)
+        until = min(intake.timer_due, NEVER if deadline is None else deadline)
+        if until < self._timer_at:
+            self._set_timer(loop, until)
         try:
             await woken
         finally:
             self._waiting -= {woken}
-            if timer is not None:
-                timer.cancel()
             self._yielded_at = time.monotonic()
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        """One timer for all who wait, left to run: mostly an event comes first, time after time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = until
+        self._timer = loop.call_at(until, self._on_timer)  # its clock is time.monotonic()
+
+    def _on_timer(self) -> None:
+        self._timer_at = NEVER
+        self._wake_all()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         fds = self._intake.fds
@@ -207,11 +220,16 @@ class AsyncSubscription(SubscriptionBase):
             self._unwatch()
             self._loop = loop
             self._fds = fds
-            for fd in self._fds:
+            called, *data = fds
+            loop.add_reader(called, self._on_call)
+            for fd in data:
                 loop.add_reader(fd, self._on_readable)
 
     def _unwatch(self) -> None:
         loop, self._loop = self._loop, None
+        self._timer_at = NEVER
+        if self._timer is not None:
+            self._timer.cancel()
         if loop is not None and not loop.is_closed():
             for fd in self._fds:
                 loop.remove_reader(fd)
@@ -221,8 +239,12 @@ class AsyncSubscription(SubscriptionBase):
             # ZeroMQ's descriptor stays readable until the socket is asked: nobody asks just now.
             self._unwatch()
             return
-        self._intake.clear_wakeup()
         self._wake_all()
+
+    def _on_call(self) -> None:
+        """The wake-up call of another thread; data comes without."""
+        self._intake.clear_wakeup()
+        self._on_readable()
 
 
 def _resolve(woken: asyncio.Future[None]) -> None:

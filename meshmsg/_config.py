@@ -44,6 +44,9 @@ ORDER_WORDS = ("none", "key")
 DEAD_PREFIX = "dead."
 #: Leaves room in a stream's name for that prefix, and for what `_dead_letters` puts behind it.
 GROUP_BYTES_MAX = 96
+#: Streams of others that a peer may take, with the tokens of subscriptions: less than the
+#: `PREFIXES_EACH_MAX` of publishers.
+STREAMS_TAKEN_MAX = 15_000
 #: Streams that a peer may declare; those of dead letters come on top.
 STREAMS_OF_PEER_MAX = STREAMS_MAX // 2
 
@@ -209,7 +212,7 @@ class Record:
 class Tuning:
     """Constants that a LAN and a laptop do not need to touch; seconds and bytes."""
 
-    ping_interval_s: float = 0.5
+    ping_interval_s: float = 1.0
     """How often a connected peer is asked for a sign of life."""
     peer_timeout_s: float = 5.0
     """A peer that gave no sign for this long is gone; its subscriptions are away."""
@@ -253,6 +256,12 @@ class Tuning:
     connections_max: int = 10_000
     """Connections to each of the two ports of a peer, and at most 3/8 of the files that the process
     may open; beyond, those go first that have said nothing, of the host that has most."""
+    streams_max: int = 15_000
+    """Streams of other peers that one takes at a time: of one peer a third, of peers that `connect`
+    does not name two thirds."""
+    stream_forget_s: float = 600.0
+    """A stream whose publisher has been gone for so long is forgotten, but for the place in it,
+    when all of it has been handed over."""
     hold_timeout_s: float = 7 * 86_400.0
     """A consumer with `hold=True` that was not heard of for so long holds its publisher's log no
     more: retention goes on."""
@@ -265,6 +274,8 @@ class Tuning:
             low = 0 if item.name in ("repair_delay_s", "spin_s") else math.ulp(0.0)
             if not (good and low <= value < math.inf):
                 raise ConfigError(f"tuning.{item.name}", f"{value!r} is not a positive {item.type}")
+        if self.streams_max > STREAMS_TAKEN_MAX:  # publishers cut off who subscribes to more
+            raise ConfigError("tuning.streams_max", f"at most {STREAMS_TAKEN_MAX:,}")
         if self.heartbeat_min_s > self.heartbeat_max_s:
             raise ConfigError("tuning.heartbeat_min_s", "is greater than heartbeat_max_s")
         if self.ping_interval_s * 2 > self.peer_timeout_s:

@@ -170,7 +170,8 @@ class Epochs:
             if source.receiver is not None:
                 source.books.stop = source.receiver.next
                 source.old_books.append(source.books)
-            source.books = Books(name, epoch, start)
+            source.books = _books(source, epoch, start)
+            intake.born.discard(name)
         receiver = source.receiver = StreamReceiver(
             name,
             epoch,
@@ -261,6 +262,15 @@ class Epochs:
             if rest is not None:
                 intake._ready.append((owner, books, rest))
                 intake._ready_bytes += 0 if isinstance(rest, Loss) else len(rest.frame.data)
+
+
+def _books(source: Source, epoch: int, start: int) -> Books:
+    """Return the books of an epoch that goes on where it was left, or else new ones."""
+    for books in source.old_books:
+        if (books.epoch, books.stop) == (epoch, start):
+            source.old_books.remove(books)
+            return books
+    return Books(source.info.name, epoch, start)
 
 
 def _before(delivery: Delivery, seq: int) -> Delivery | None:

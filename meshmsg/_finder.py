@@ -426,7 +426,9 @@ class Finder:
         clients = {client.instance for client in self._node.clients()}
         met = {instance for instance in clients if not self._serves(instance)}
         room = self._found.peers_max - len(linked | clients)
-        dials, given_up = self.contacts.actions(now=now, linked=linked, met=met, room=room)
+        dials, given_up = self.contacts.actions(
+            now=now, linked=linked, met=met, room=room, again=self._ping_due
+        )
         if room <= 0 and self.contacts.held:
             self._node.counters["peers_full"] += self.contacts.held
         for address, reason in given_up:

@@ -40,6 +40,7 @@ from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.group_resume import resume
 from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.quotas import Owner, Quota
 from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.recovery.work_line import Line, Shelf
@@ -599,7 +600,8 @@ class GroupSide:
             elif not member.work.connected and now - member.joined_at > CONNECT_S:
                 self._drop(member, "did not connect", now)
         lost = [m.lost_at for m in self._members.values() if m.lost_at is not None]
-        due = min([now + TICK_S, *(at + LAST_WORDS_S for at in lost)])
+        busy = self._members or self._seats or self._later
+        due = min([now + TICK_S if busy else NEVER, *(at + LAST_WORDS_S for at in lost)])
         for seat in list(self._seats):
             group = seat.group
             if (back_by := self._roll.on_tick(seat, now)) is not None:

@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -33,12 +33,14 @@ from meshmsg._control import (
     Start,
     StreamInfo,
     Subscribed,
+    Tail,
     stream_wire_id,
     subscription_token,
 )
 from meshmsg._epochs import Epochs
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss, Position
+from meshmsg._forgetting import Forgetting
 from meshmsg._frame import FRAME_MAGIC, HEARTBEAT_MAGIC, PREFIX_BYTES, Frame, Heartbeat
 from meshmsg._guard import Guard
 from meshmsg._lending import Lending
@@ -68,6 +70,7 @@ from meshmsg._source import (
     Said,
     Source,
     StartAt,
+    Sweep,
     figures_of,
     heard_next,
     row_of,
@@ -89,7 +92,7 @@ READ_FRAMES_MAX = 64
 OTHERS_TOLD = 5
 HOLD_S = 0.05
 LEAVE_AFTER_S = 1.0
-SIGNALS_S = 0.5
+SIGNALS_S = 1.0
 #: How often to see whether a publisher is back that has a log.
 AWAY_S = 0.1
 
@@ -128,6 +131,7 @@ class Intake:
         self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
+        self.born: set[str] = set()  #: streams that are new, until they are entered
         self.refusals: dict[str, str] = {}  #: by stream, why its publisher does not take us
         self.closed = False
         self._client_closed = False
@@ -155,6 +159,7 @@ class Intake:
         self._settled = False  # every stream that we know has admitted us
         self._current_books: Books | None = None
         self.lending = Lending(self)
+        self.forgetting = Forgetting(self)
         self.epochs = Epochs(self, tuning)
         self.tuner = Tuner(self, interface, second_interface, security)
         self._lines = self.tuner.lines  # at hand, as they are looked at with every batch
@@ -184,25 +189,48 @@ class Intake:
         """What to ask of a publisher, or of a recorder: go on where we are, or as the user said.
 
         In an epoch that only recorders vouch for, and that the publisher has not come to, we are
-        nowhere: then it is where we were before that counts.
+        nowhere: then it is where we were before that counts.  A stream that was `born` since we
+        met its publisher is read from its first event on, however often it takes to be admitted.
         """
-        source = self._by_name.get(info.name)
-        receiver = None if source is None else source.receiver
-        if source is not None and receiver is not None:
-            with self._books_lock:
-                if lent or receiver.epoch <= max(source.said, info.epoch):
-                    taken = self._figures(source.books, receiver).consumed
-                    return Start(info.name, "resume", taken, receiver.epoch)
-                for books in reversed(source.old_books):
-                    if books.epoch <= info.epoch:
-                        return Start(info.name, "resume", books.consumed, books.epoch)
-        return self.start.for_stream(info.name, born=born)
+        name = info.name
+        with self._books_lock:
+            source, left = self._by_name.get(name), self.forgetting.left(name)
+            receiver = None if source is None else source.receiver
+            said = max(left.said, info.epoch)
+            if source is not None and receiver is not None and (lent or receiver.epoch <= said):
+                taken = self._figures(source.books, receiver).consumed
+                return Start(name, "resume", taken, receiver.epoch)
+            for books in reversed(left.books):
+                if books.epoch <= said or (lent and receiver is None):
+                    return Start(name, "resume", books.consumed, books.epoch)
+        if born:
+            self.born.add(name)
+        return self.start.for_stream(name, born=name in self.born)
 
     def wants_history(self, stream: str) -> bool:
         """Whether to ask a recorder what it has, though the publisher is there."""
         source = self._by_name.get(stream)
         fresh = source is None or source.receiver is None
-        return fresh and self.start.reaches_back(stream)
+        return fresh and self.reaches_back(stream)
+
+    def reaches_back(self, stream: str) -> bool:
+        """Whether it may want what was before it came, or before the stream was forgotten."""
+        with self._books_lock:
+            return bool(self.forgetting.left(stream).books) or self.start.reaches_back(stream)
+
+    def has_forgotten(self, stream: str) -> bool:
+        """Whether it was in a stream before, which is forgotten."""
+        return stream in self.forgetting.places
+
+    def moved(self, tails: Iterable[Tail]) -> set[str]:
+        """Return which of the streams that are forgotten go on, by what a recorder has of them."""
+        with self._books_lock:
+            return self.forgetting.moved(tails)
+
+    def streams(self) -> set[str]:
+        """The streams that it has, or is about to have."""
+        offers = [notice for notice in list(self.inbox) if isinstance(notice, Attach | Lend)]
+        return {*self._by_name, *(info.name for offer in offers for info in offer.streams)}
 
     def tend(self, now: float, *, force: bool = False) -> None:
         """Drive in the background if the consumer has not for a while and nobody else does."""
@@ -248,11 +276,11 @@ class Intake:
 
     def receive(
         self, now: float, deadline: float | None, *, as_events: bool = False
-    ) -> bool | Batch:
+    ) -> bool | Batch | None:
         """If all is calm, take in the next message, waiting a little for it: the quick way.
 
-        `False` if there is more to see to than data, or none came: then `pump` and `wait`.  A batch
-        if none is to be taken before it.
+        `False` if there is more to see to than data: then `pump`.  `None` if nothing came, and
+        `pump` would find nothing either.  A batch if none is to be taken before it.
         """
         soon = now + SOON_S
         if self.inbox or not self._settled or self._report_due < now or self._timer_due <= now:
@@ -279,7 +307,7 @@ class Intake:
         self.current = None  # taken; to let go of it now costs nobody any time
         data = self._client.recv() if hurried else self._client.recv_soon()
         if data is None:
-            return False
+            return None if hurried and not (self.inbox or self._leavers) else False
         try:
             if take_next(self, data, now, as_events):
                 return self.current or True
@@ -296,9 +324,13 @@ class Intake:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """File descriptors for an event loop: data, wake-up, multicast groups."""
-        lines = [line.fd for line in list(self._lines.values())]
-        return (*self._client.fds, self._client.wakeup.fd, *lines)
+        """File descriptors for an event loop: wake-up, data, multicast groups."""
+        return (self._client.wakeup.fd, *self.arrival_fds)
+
+    @property
+    def arrival_fds(self) -> tuple[int, ...]:
+        """Those of them on which data comes."""
+        return (*self._client.fds, *(line.fd for line in list(self._lines.values())))
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
@@ -536,6 +568,8 @@ class Intake:
             self.lending.on_lend(notice, now)
         elif isinstance(notice, Complete):
             self.lending.on_complete(now)
+        elif isinstance(notice, Sweep):
+            self.forgetting.on_sweep(notice, now)
         elif isinstance(notice, Join):
             for feed in notice.feeds:
                 self.tuner.join(feed)
@@ -558,7 +592,9 @@ class Intake:
         """A stream that somebody has and that is new to us."""
         codec = received_codec(info.codec, self._codec, self._type)
         source = Source(info, stream_wire_id(self._mesh, info.name), link, codec)
-        self._add_source(source)
+        with self._books_lock:
+            self.forgetting.restore(source)
+            self._add_source(source)
         self._client.subscribe(source.wire_id.to_bytes(8, "little"))
         return source
 
@@ -734,10 +770,15 @@ class Intake:
     def positions(self) -> list[Position]:
         """In each stream, where the consumer goes on: all before it has been handed over."""
         with self._books_lock:
-            return [self._position(source) for source in self.sources()]
+            every = [[*s.old_books, s.books] for s in list(self._by_name.values()) if s.was_entered]
+            return [self._position(books) for books in (*every, *self.forgetting.uncommitted())]
 
-    def _position(self, source: Source) -> Position:
-        every = [*source.old_books, source.books]
+    def committed(self, positions: Iterable[Position]) -> None:
+        """These are kept on disk."""
+        with self._books_lock:
+            self.forgetting.committed(position.stream for position in positions)
+
+    def _position(self, every: Sequence[Books]) -> Position:
         # Of the newest epoch that anything was taken of: later ones are only waiting.
         taken = [books for books in every if books.consumed > books.start]
         figures = self._figures(taken[-1] if taken else every[0], None)

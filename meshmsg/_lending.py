@@ -66,6 +66,7 @@ class Lending:
             if source is None:
                 source = intake._offered(info, notice.link)
             source.ladder.forget(notice.link)
+            source.lenders = [link for link in source.lenders if link.state != "left"]
             if notice.link not in source.lenders and len(source.lenders) < LENDERS_MAX:
                 source.lenders.append(notice.link)
                 if info.name in notice.asked:  # once: coming again must not put anything off
@@ -83,7 +84,7 @@ class Lending:
         known = [one for one in source.admissions if self.may_enter(source, one)]
         source.admissions.clear()
         source.admissions.extend(known)
-        if more and source.receiver is None and self._intake.start.reaches_back(source.info.name):
+        if more and source.receiver is None and self._intake.reaches_back(source.info.name):
             self._expect(source, SOMEBODY, now, PATIENCE_S)
 
     def on_complete(self, now: float) -> None:
@@ -191,16 +192,22 @@ class Lending:
             if admission.epoch == receiver.epoch:
                 self.follow(source, now)
             return None
-        if any(books.epoch == admission.epoch for books in source.old_books):
-            return None  # we have been there
-        wanted = self._intake.start.for_stream(source.info.name)
+        wanted = self._wanted(source)
         start = min(admission.start, admission.next)
-        if receiver is None and wanted.kind == "resume":
+        if receiver is None and wanted.kind == "resume" and admission.epoch <= wanted.epoch:
             if admission.epoch < wanted.epoch:
                 return None
-            if admission.epoch == wanted.epoch:
-                start = wanted.value  # what it does not have is missing, and not passed over
+            start = wanted.value  # what it does not have is missing, and not passed over
+        elif any(books.epoch == admission.epoch for books in source.old_books):
+            return None  # we have been there
         return replace(admission, first=min(admission.first, start), start=start, next=start)
+
+    def _wanted(self, source: Source) -> Start:
+        """Where to go on in a stream that was forgotten, or as the user said."""
+        name, left = source.info.name, source.left(led=self._is_led(source))
+        if left is None:
+            return self._intake.start.for_stream(name)
+        return Start(name, "resume", left.consumed, left.epoch)
 
     def may_enter(self, source: Source, admission: Subscribed) -> bool:
         """Whether an epoch is vouched for: by the publisher, or, where that is away, by anybody."""
@@ -238,7 +245,7 @@ class Lending:
 
     def _joint_start(self, source: Source, mine: Subscribed, lent: Subscribed) -> int:
         """Where to begin in an epoch of which the publisher and a recorder have something."""
-        if source.receiver is None and not self._intake.start.reaches_back(mine.stream):
+        if source.receiver is None and not self._intake.reaches_back(mine.stream):
             return mine.start
         start = max(mine.origin, min(mine.start, lent.start))
         if self._intake.start.kind == "last" and not mine.over:

@@ -29,7 +29,9 @@ class Link:
         self.data_address = ""
         self.streams: dict[str, c.StreamInfo] = {}
         self.recorded: dict[str, c.StreamInfo] = {}  #: of other peers, kept by this one
+        self.untaken: set[str] = set()  #: streams that there was no room for
         self.last_seen = time.monotonic()
+        self.ping_due = 0.0
         self.reconnects = -1
         self.told = 0  #: streams of ours that the last hello named
         self.found = False  #: by discovery, which sees to it

@@ -1,15 +1,15 @@
 """Links: the connections that this peer dialled, and what it learns over them.
 
 A link goes through: `dialling` (no connection), `greeting` (hello was sent), `up` (welcomed),
-`refused` (the other side will not, or we will not), `left` (it said good-bye).  ZeroMQ redials by
-itself; each new connection starts with a hello.
+`refused` (the other side will not, or we will not), `left` (it said good-bye, or is given up).
+ZeroMQ redials by itself; each new connection starts with a hello.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Any
 
 from meshmsg import _control as c
@@ -19,9 +19,10 @@ from meshmsg._intake import Intake
 from meshmsg._link import Link, data_address, reachable
 from meshmsg._member import Member
 from meshmsg._member_words import Asked, Parted
-from meshmsg._source import Attach, Complete, Detach, Lend
+from meshmsg._source import Attach, Complete, Detach, Lend, Sweep
 from meshmsg._taken_streams import TakenStreams
 from meshmsg._topics import Pattern
+from meshmsg.recovery.meetings import Meetings
 from meshmsg.recovery.unconfirmed import Unconfirmed
 from meshmsg.transports.control import ControlClient
 from meshmsg.transports.doors import SHARE_OF_BACKS, connections_allowed, files_over
@@ -54,6 +55,10 @@ BACKS_PER_PEER_MAX = 4
 BACK_S = 2.0
 #: Files that a connection takes which we dial.
 FILES_PER_LINK = 5
+#: Pings in the time after which a peer counts as gone, to one that has no streams.
+CALM_PINGS = 3
+#: How often streams are looked for that can be forgotten, within the time that it takes.
+SWEEPS = 8
 #: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
@@ -66,7 +71,9 @@ class Links:
         self._links: dict[str, Link] = {}
         self._by_owner: dict[int, Link] = {}
         self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
-        self._taken = TakenStreams(node.notes, node.counters)
+        self._meetings = Meetings()
+        self._taken = TakenStreams(node.notes, node.counters, node.tuning.streams_max)
+        self._sweep_due = 0.0
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
@@ -81,9 +88,11 @@ class Links:
         self._links[address] = link
         self._watch(link)
 
-    def dial_back(self, hello: c.Hello, host: str) -> None:
-        """A peer with streams dialled us: dial it too, where it says it listens."""
-        if any(link.instance == hello.instance for link in self._links.values()):
+    def on_hello(self, hello: c.Hello, host: str) -> None:
+        """A peer dialled us: if it has streams, dial it too, where it says it listens."""
+        inlets, has_streams = self._node.inlets(), bool(hello.streams)
+        self._meetings.on_hello(hello.instance, inlets, has_streams=has_streams)
+        if not has_streams or any(link.instance == hello.instance for link in self._links.values()):
             return  # what is new it announces to those who dialled it, and we did
         backs = [link.back for link in self._waiting()] + [of for of, _ in self._later.values()]
         if backs.count(hello.instance) >= BACKS_PER_PEER_MAX:
@@ -307,7 +316,6 @@ class Links:
         if self._is_taken(link, welcome):
             return
         again = link.instance == welcome.instance and link.state == "up"
-        known = {*link.streams, *link.recorded} if again else set()
         address = data_address(link.address, welcome.fanout)
         if link.data_address and link.data_address != address:
             for intake in list(self._node.intakes.values()):
@@ -317,22 +325,16 @@ class Links:
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         link.streams = {info.name: info for info in welcome.streams}
         if not again:
+            link.untaken.clear()
             self._node.finder.on_welcome(link)
         own = {*link.streams, *(info.name for info in self._node.publisher.infos())}
         link.recorded = {i.name: i for i in welcome.recorded if i.name not in own}
         if link.told != len(self._node.stream_names()):
             self._say_hello(link)  # a stream of ours was declared while it was under way
-        for intake in list(self._node.intakes.values()):
-            self._offer(link, intake, [n for n in link.streams if n not in known], born=again)
-            self._lend(link, intake, [n for n in link.recorded if n not in known], born=again)
-        for member in list(self._node.members.values()):
-            self._offer_member(
-                link,
-                member,
-                [n for n in link.streams if n not in known],
-                born=again,
-                anew=not again,
-            )
+        inlets = self._node.inlets()
+        names = frozenset((*link.streams, *link.recorded))
+        for offer in self._meetings.on_welcome(link.instance, names, inlets, again=again):
+            self._introduce(link, inlets[offer.sub], offer.streams, offer.born, anew=not again)
         if not again:
             self._tell_complete()
 
@@ -378,6 +380,7 @@ class Links:
 
     def drop(self, link: Link) -> None:
         """Give up a connection; what it sent and is not yet read is not lost."""
+        link.state = "left"
         self._forget(link)
         self._let_go(link)
 
@@ -393,13 +396,46 @@ class Links:
 
     # --- subscriptions ---
 
-    def offer_all(self, intake: Intake) -> None:
+    def offer_all(self, inlet: Intake | Member) -> None:
         """A new subscription: subscribe wherever its topics can occur."""
         for link in self.up():
-            self._offer(link, intake, list(link.streams), born=False)
-            self._lend(link, intake, list(link.recorded), born=False)
+            if self._meetings.meet(link.instance, inlet.sub):
+                self._introduce(link, inlet, {*link.streams, *link.recorded})
 
-    def _lend(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
+    def forget(self, sub: int) -> None:
+        """A subscription is closed."""
+        self.unconfirmed.forget(sub=sub)
+        self._meetings.forget(sub)
+
+    def _introduce(
+        self,
+        link: Link,
+        inlet: Intake | Member,
+        names: Set[str],
+        born: Set[str] = frozenset(),
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Tell a subscription of streams that a peer has; `anew`, over a new connection."""
+        if isinstance(inlet, Member):
+            self._offer_member(link, inlet, names, born, anew=anew)
+        else:
+            self._offer(link, inlet, names, born)
+            # Of a stream that was forgotten a recorder says something new first: see `follow`.
+            lent = {n for n in names & link.recorded.keys() if not inlet.has_forgotten(n)}
+            self._lend(link, inlet, lent, born)
+
+    def follow(self, tails: Iterable[c.Tail]) -> None:
+        """A recorder says how far it is: take up streams again that were forgotten and go on."""
+        for intake in list(self._node.intakes.values()):
+            self._take_up(intake, intake.moved(tails))
+
+    def _take_up(self, intake: Intake, names: Set[str]) -> None:
+        """Have a subscription hear of everybody who has recorded these streams."""
+        for link in self.up() if names else ():
+            self._lend(link, intake, names & link.recorded.keys(), frozenset())
+
+    def _lend(self, link: Link, intake: Intake, names: Set[str], born: Set[str]) -> None:
         """A recorder has streams that the subscription wants: history, and what others miss."""
         infos = self._wanted(link, intake, link.recorded, names)
         if not infos:
@@ -408,17 +444,17 @@ class Links:
         intake.notify(Lend(link, infos, frozenset(info.name for info in asked)))
         intake.tend(time.monotonic())
         if asked:
-            self._subscribe(link, intake, asked, born=born)
+            self._subscribe(link, intake, asked, born)
 
     def _wanted(
         self,
         link: Link,
         inlet: Intake | Member,
         streams: dict[str, c.StreamInfo],
-        names: Iterable[str],
+        names: Set[str],
     ) -> list[c.StreamInfo]:
         """Return those of a peer's streams that a subscription takes."""
-        wanted = (streams[name] for name in names if _wants(inlet, streams[name]))
+        wanted = (i for name, i in streams.items() if name in names and _wants(inlet, i))
         return self._taken.allowed(link, wanted)
 
     def _has(self, info: c.StreamInfo) -> bool:
@@ -431,25 +467,32 @@ class Links:
         return any(k.given and k.state in waiting and not k.peer for k in self._links.values())
 
     def _subscribe(
-        self, link: Link, intake: Intake, infos: list[c.StreamInfo], *, born: bool
+        self,
+        link: Link,
+        intake: Intake,
+        infos: list[c.StreamInfo],
+        born: Set[str] = frozenset(),
     ) -> None:
         starts = [
-            intake.start_for(info, born=born, lent=info.name in link.recorded) for info in infos
+            intake.start_for(info, born=info.name in born, lent=info.name in link.recorded)
+            for info in infos
         ]
         names = [info.name for info in infos]
-        self.unconfirmed.asked(link, intake.sub, names, born=born, now=time.monotonic())
+        self.unconfirmed.asked(link, intake.sub, names, now=time.monotonic())
         patterns = [pattern.text for pattern in intake.filter.patterns]
         name = self._node.names.get(intake.sub, "")
         self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
 
-    def _offer(self, link: Link, intake: Intake, names: list[str], *, born: bool) -> None:
+    def _offer(self, link: Link, intake: Intake, names: Set[str], born: Set[str]) -> None:
         infos = self._wanted(link, intake, link.streams, names)
         if not infos:
             return
-        more = not born and self._is_one_awaited()
+        more = not names <= born and self._is_one_awaited()
+        back = {info.name for info in infos if intake.has_forgotten(info.name)}
         intake.notify(Attach(link, link.data_address, infos, more, link.data_key))
         intake.tend(time.monotonic())
-        self._subscribe(link, intake, infos, born=born)
+        self._subscribe(link, intake, infos, born)
+        self._take_up(intake, back)
         if intake.hold and intake.bookmarks is not None:
             self.commit(link, intake, intake.bookmarks.kept())
 
@@ -469,17 +512,17 @@ class Links:
 
     def _ask_again(self, now: float) -> None:
         """Ask for subscriptions that nobody has confirmed."""
-        again: dict[tuple[int, int, bool], tuple[Link, Intake, list[c.StreamInfo]]] = {}
-        for (link, sub, name), born in self.unconfirmed.due(now=now):
+        again: dict[tuple[int, int], tuple[Link, Intake, list[c.StreamInfo]]] = {}
+        for link, sub, name in self.unconfirmed.due(now=now):
             intake = self._node.intakes.get(sub)
             info = link.streams.get(name) or link.recorded.get(name)
             if intake is None or info is None:
                 self.unconfirmed.settled(link, sub, name)
             elif link.state == "up":
-                again.setdefault((id(link), sub, born), (link, intake, []))[2].append(info)
+                again.setdefault((id(link), sub), (link, intake, []))[2].append(info)
                 self._node.counters["subscriptions_repeated"] += 1
-        for (_, _, born), (link, intake, infos) in again.items():
-            self._subscribe(link, intake, infos, born=born)
+        for link, intake, infos in again.values():
+            self._subscribe(link, intake, infos)
 
     def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
         """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
@@ -491,23 +534,18 @@ class Links:
         if places:
             self._node.post(link, c.Commit(intake.sub, places))
 
-    def offer_member(self, member: Member) -> None:
-        """A new member: join wherever its topics can occur."""
-        for link in self.up():
-            self._offer_member(link, member, list(link.streams))
-
     def rejoin(self, link: Link, member: Member) -> None:
         """A publisher counts a member as lost: ask it to take it again."""
         if link.state == "up":
-            self._offer_member(link, member, list(link.streams))
+            self._offer_member(link, member, {*link.streams})
 
     def _offer_member(
         self,
         link: Link,
         member: Member,
-        names: list[str],
+        names: Set[str],
+        born: Set[str] = frozenset(),
         *,
-        born: bool = False,
         anew: bool = False,
     ) -> None:
         infos = self._wanted(link, member, link.streams, names)
@@ -522,13 +560,17 @@ class Links:
         """Ask every peer for a sign of life; redial those that gave none."""
         self._ask_again(now)
         self._take_turns(now)
+        self._drop_left()
+        if now >= self._sweep_due:
+            self._sweep_due = now + self._node.tuning.stream_forget_s / SWEEPS
+            self._sweep(now)
         limit = now - self._node.tuning.peer_timeout_s
         for link in list(self._links.values()):
             if link.state in ("up", "greeting") and link.last_seen < limit:
                 log.info("%s (%s) gives no sign of life", link.peer or "?", link.address)
                 self._redial(link)
             elif link.state == "up":
-                self._node.post(link, c.Ping(0))
+                self._ping(link, now)
             elif link.state == "greeting":
                 self._greet(link)
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
@@ -536,6 +578,40 @@ class Links:
                 self._knock(link)
             elif link.state == "dialling" and self._is_given_up(link, now):
                 self._knock(link)
+
+    def _ping(self, link: Link, now: float) -> None:
+        """Ask for a sign of life; one without streams has nothing else to tell, and is asked less.
+
+        Everyone in a mesh is connected to everyone: most of the pings go to such peers.
+        """
+        if now >= link.ping_due:
+            calm = not (link.streams or link.recorded)
+            link.ping_due = now + self._node.tuning.peer_timeout_s / CALM_PINGS if calm else 0.0
+            self._node.post(link, c.Ping(0))
+
+    def _drop_left(self) -> None:
+        """Give up peers that were dialled back and are gone: who comes back dials us again."""
+        here = {client.instance for client in self._node.clients()}
+        for link in list(self._links.values()):
+            ours = link.given or link.found or link.back is None or not link.peer
+            if not ours and link.state != "up" and not here & {link.back, link.instance}:
+                self.drop(link)
+
+    def _sweep(self, now: float) -> None:
+        """Have streams forgotten whose publishers are gone, and use the room that there is."""
+        gone_s = self._node.tuning.stream_forget_s
+        inlets, up = self._node.inlets(), self.up()
+        for inlet in inlets.values():
+            inlet.notify(Sweep(gone_s))
+            inlet.tend(now)
+        used = {name for inlet in inlets.values() for name in inlet.streams()}
+        self._taken.keep(used.union(*(link.streams for link in up)))
+        clients = {client.instance for client in self._node.clients()}
+        self._meetings.sweep(clients | {link.instance for link in up}, gone_s, now=now)
+        for link in [link for link in up if link.untaken and self._taken.has_room(link)]:
+            names, link.untaken = link.untaken, set()
+            for inlet in inlets.values():
+                self._introduce(link, inlet, names)
 
     @staticmethod
     def _is_given_up(link: Link, now: float) -> bool:

@@ -42,6 +42,7 @@ class Tuner:
         self, intake: Intake, interface: str, second_interface: str, security: Security | None
     ) -> None:
         self.lines: dict[Group, MulticastClient] = {}
+        self.feeds: set[str] = set()  #: streams that the user named
         self._intake = intake
         self._interface = interface
         self._second_interface = second_interface
@@ -68,6 +69,7 @@ class Tuner:
             return
         codec = intake._codec or codec_for(feed.codec, type=intake._type)
         source = Source(info, wire_id, None, codec)
+        self.feeds.add(info.name)
         intake._add_source(source)
         assert info.multicast is not None
         self.tune_in(source, info.multicast, transport.interface, transport.second_interface)
@@ -119,11 +121,12 @@ class Tuner:
             self._leave_groups()
 
     def tune_out(self, source: Source, now: float) -> None:
-        """A stream came back with another transport."""
+        """A stream came back with another transport, or is forgotten."""
         if source.packets is not None:
             put_all_together(self._intake, source, now)
             source.packets = None
             self._leave_groups()
+            self._find_singles()
 
     def enter(self, source: Source, admission: Subscribed) -> None:
         """Receive the packets of an epoch, if there are any."""

@@ -31,6 +31,7 @@ from meshmsg._intake import LOSSES_MAX, SIGNALS_S
 from meshmsg._member_words import Asked, Attached, MemberSetup, Notice, Parted
 from meshmsg._membership import Membership
 from meshmsg._message_fields import ACK_RANGES_MAX, PIECES_MAX
+from meshmsg._source import Sweep
 from meshmsg._subframe import decode_work
 from meshmsg._topics import Pattern
 from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
@@ -119,6 +120,11 @@ class Member(Membership):
         """When `tend` has something to say."""
         return self._unsaid_since + SETTLE_S if self._unsaid else NEVER
 
+    def streams(self) -> set[str]:
+        """The streams that it has, or is about to have."""
+        asked = [notice for notice in list(self.inbox) if isinstance(notice, Asked)]
+        return {*self._offered, *(info.name for one in asked for info in one.infos)}
+
     def sign_of_life(self) -> None:
         """Tell every publisher that we count ourselves as its member."""
         for link in list(self._links.values()):
@@ -182,8 +188,8 @@ class Member(Membership):
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """File descriptors for an event loop: data, wake-up."""
-        return (*self._inlet.fds, self._inlet.wakeup.fd)
+        """File descriptors for an event loop: wake-up, data."""
+        return (self._inlet.wakeup.fd, *self._inlet.fds)
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
@@ -289,6 +295,8 @@ class Member(Membership):
             self._attach(notice)
         elif isinstance(notice, Parted):
             self._part(notice.link)
+        elif isinstance(notice, Sweep):
+            self._sweep(notice, time.monotonic())
         else:
             for first, stop in notice.ranges:
                 self._ready.append(Loss(notice.stream, notice.epoch, first, stop, notice.reason))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
 from meshmsg._codecs import Codec
 from meshmsg._control import Gone, StreamInfo
-from meshmsg._source import StartAt
+from meshmsg._source import StartAt, Sweep
 from meshmsg._topics import TopicFilter
 
 
@@ -43,7 +44,7 @@ class Asked:
     link: Any
     infos: list[StreamInfo]
     name: str
-    born: bool  #: the streams are new, and all of them is for us
+    born: Set[str]  #: which streams are new, and all of them is for us
     anew: bool  #: the connection is new: nobody there knows us
 
 
@@ -65,4 +66,4 @@ class Parted:
     reason: str
 
 
-Notice = Asked | Attached | Parted | Gone
+Notice = Asked | Attached | Parted | Sweep | Gone

@@ -29,6 +29,8 @@ from meshmsg._event import Event, Loss
 from meshmsg._guard import Guard
 from meshmsg._member_words import Asked, Attached, MemberSetup
 from meshmsg._message_fields import ACK_RANGES_MAX, CLAIMS_MAX, PIECES_MAX
+from meshmsg._places import Places
+from meshmsg._source import Sweep
 from meshmsg._subframe import Work
 from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
@@ -78,6 +80,7 @@ class Membership(Settler):
         self._joins = 0
         self._number = 0  # of the last message that may have to be said again
         self._ready: deque[WorkBatch | Loss] = deque()
+        self._places: Places[int] = Places(self.counters)  # epochs that it was a member in
         self._settle_lock = threading.Lock()
         self._auto = self.options.auto_ack
 
@@ -101,7 +104,9 @@ class Membership(Settler):
         anew = notice.anew or id(link) not in self._tickets
         if anew:
             self._begin_anew(link, {info.name for info in notice.infos})
-        starts = [self._start_at(link, info, born=notice.born) for info in notice.infos]
+        starts = [
+            self._start_at(link, info, born=info.name in notice.born) for info in notice.infos
+        ]
         claims, number = self._claims({start.stream for start in starts}) if anew else ([], 0)
         options = self.options
         self._asked[id(link)] = link
@@ -140,7 +145,11 @@ class Membership(Settler):
             codec = received_codec(info.codec, self._codec, self._type)
             source = WorkSource(info, stream_wire_id(self._mesh, info.name), link, codec)
             self._offered[info.name] = source
-            start = Start(info.name, "origin") if born else self.start.for_stream(info.name)
+            epoch = self._places.take(info.name)
+            if epoch is not None:
+                start = Start(info.name, "resume", LIVE_END, epoch)
+            else:
+                start = Start(info.name, "origin") if born else self.start.for_stream(info.name)
             source.start = start
         elif source.start is not None:
             start = source.start  # it may be on its way: to look into a log takes a while
@@ -273,6 +282,21 @@ class Membership(Settler):
                 self._by_wire.pop(source.wire_id, None)
                 if source.claims is None:
                     self._older.pop((source.wire_id, source.epoch), None)
+
+    def _sweep(self, notice: Sweep, now: float) -> None:
+        """Forget streams that nobody has published for so long, and of which nothing is in hand."""
+        batches = [*self._ready, self.current]
+        busy = {one.source.wire_id for one in batches if isinstance(one, WorkBatch)}
+        # What was done of a durable stream has to be told to its next start.
+        busy |= {one.wire_id for one in self._sources() if one.claims}
+        for name, source in list(self._offered.items()):
+            if source.link.state == "up":
+                source.seen_at = now
+            elif now - source.seen_at >= notice.gone_s and source.wire_id not in busy:
+                self._places.keep(name, source.epoch)
+                self._by_wire.pop(source.wire_id, None)
+                del self._offered[name]
+        self._older = {at: one for at, one in self._older.items() if one.info.name in self._offered}
 
     # --- what becomes of the work ---
 

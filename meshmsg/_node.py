@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from meshmsg import _control as c
+from meshmsg._background import Arrival, Background
 from meshmsg._bookmarks import release
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig
@@ -24,7 +25,7 @@ from meshmsg._errors import ClosedError, PeerRefused, ProtocolError
 from meshmsg._event import Position
 from meshmsg._finder import Finder
 from meshmsg._gate import Gate
-from meshmsg._guard import PAUSE_S, Guard
+from meshmsg._guard import PAUSE_MAX_S, PAUSE_S, Guard
 from meshmsg._inlet_stats import inlet_stats
 from meshmsg._intake import Intake
 from meshmsg._keyring import Keyring
@@ -59,8 +60,6 @@ HELLO_NAMES_BYTES_MAX = 32 * 1024
 LINGER_S = 1.0
 #: How long those who dialled us may take to answer our good-bye.
 BYE_S = 0.5
-#: How often a subscription is looked after whose consumer is busy, at most.
-LOOK_S = 0.005
 
 
 class _Call:
@@ -97,6 +96,7 @@ class Node:
         may = self.gate.may_take if self.gate.apart else None
         self._fanout = FanoutServer(self._context, self.tuning.queue_frames, may)
         self._poller = Poller()
+        self._background = Background(self._poller)
         self._call = _Call()
         self._calls: deque[Callable[[], None]] = deque()
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
@@ -120,22 +120,23 @@ class Node:
         self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
         self.namesakes = Namesakes(self)
-        # What a turn does by the clock; each says when to come again.
+        # What a turn does; each says when to come again.  After something came, all are called:
+        # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
-            self._forgive_sleep,
             self.publisher.on_tick,
             self._tend_inlets,
             self._say_status,
             self.questions.on_tick,
             self.finder.on_tick,
             self._on_ping,
-            self._look_again,
             self._unmute,
             self._end_farewells,
             self.gate.on_tick,
         ]
         if self.recorder is not None:
             self._ticks.append(self.recorder.lender.on_tick)
+        self._dues = [0.0] * len(self._ticks)
+        self._has_news = True
         self._thread = threading.Thread(
             target=self._run, name=f"meshmsg-{config.name}", daemon=True
         )
@@ -234,17 +235,22 @@ class Node:
         if self._stopping:
             return False
         now = time.monotonic()
-        due, failing = NEVER, ""
-        for tick in self._ticks:
+        self._forgive_sleep(now)
+        failing = ""
+        for n, tick in enumerate(self._ticks):
+            if not self._has_news and now < self._dues[n]:
+                continue
             try:
-                due = min(due, tick(now))
+                self._dues[n] = tick(now)
             except Exception:
+                self._dues[n] = now + PAUSE_MAX_S
                 failing = tick.__qualname__
                 self.guard.failed(failing)
         self._drain_outgoing()
-        if self._calls or self._outgoing:
-            due = now
-        for owner in self._poller.wait(due - time.monotonic()):
+        due = now if self._calls or self._outgoing else min(self._dues)
+        ready = self._poller.wait(due - time.monotonic())
+        self._has_news = bool(ready or self._calls or self._outgoing)
+        for owner in ready:
             try:
                 self._on_readable(owner)
             except Exception:
@@ -263,9 +269,13 @@ class Node:
             self.reception.on_readable()
         elif owner is self._call:
             self._call.wakeup.clear()
+        elif isinstance(owner, Arrival):
+            self._background.on_arrival(owner, time.monotonic())
         elif isinstance(owner, Inlet):
             self._read_inlet(owner)
-        elif owner is self._fanout or self.gate.on_readable(owner):
+        elif owner is self._fanout:
+            self.publisher.subscribers.called = True
+        elif self.gate.on_readable(owner):
             pass
         elif not self.publisher.on_member(owner):
             self.links.on_readable(owner)
@@ -284,7 +294,7 @@ class Node:
             self._poller.add(inlet)
         return min(self._muted.values(), default=NEVER)
 
-    def _forgive_sleep(self, now: float) -> float:
+    def _forgive_sleep(self, now: float) -> None:
         """If this process did not run for a while, nobody else is to blame for the silence."""
         slept = now - self._last_turn
         if slept > self.tuning.ping_interval_s * 2:
@@ -293,19 +303,17 @@ class Node:
             self.links.forgive(slept)
             self.finder.forgive(slept)
         self._last_turn = now
-        return NEVER
 
     def _tend_inlets(self, now: float) -> float:
         failure: Exception | None = None
-        inlets: list[Intake | Member] = [*self.intakes.values(), *self.members.values()]
-        for inlet in inlets:
+        for inlet in self.inlets().values():
             try:
                 inlet.tend(now)
             except Exception as error:  # the others are looked after all the same
                 failure = error
         if failure is not None:
             raise failure
-        return NEVER
+        return self._look_again(now)
 
     def _say_status(self, now: float) -> float:
         while self._reports:
@@ -328,9 +336,9 @@ class Node:
 
     def _look_again(self, now: float) -> float:
         """When to see whether a consumer is too busy to read, or to say what it has done."""
-        looks = [i.driven_at + i.background_s for i in list(self.intakes.values())]
         says = [member.settle_due() for member in list(self.members.values())]
-        return min(max(min(looks), now + LOOK_S) if looks else NEVER, min(says, default=NEVER))
+        due = self._background.look(list(self.intakes.values()), now)
+        return min(due, *says) if says else due
 
     def _drain_outgoing(self, most: int = MESSAGES_PER_TURN_MAX // 4) -> None:  # one answer
         for _ in range(min(len(self._outgoing), most)):
@@ -419,6 +427,10 @@ class Node:
         kind = ApartFanoutClient if self.gate.apart else FanoutClient
         return kind(self._context, self.tuning.queue_frames)
 
+    def inlets(self) -> dict[int, Intake | Member]:
+        """All subscriptions and members of groups, by their numbers."""
+        return {**self.intakes, **self.members}
+
     def add_intake(self, intake: Intake, name: str) -> None:
         """Subscribe with every publisher that is or will be there."""
         self.intakes[intake.sub] = intake
@@ -434,7 +446,7 @@ class Node:
             return
         for link in self.links.up():
             self.post(link, c.Status(intake.sub, intake.figures(link), closed=True))
-        self.call(lambda: self.links.unconfirmed.forget(sub=intake.sub))
+        self.call(lambda: self.links.forget(intake.sub))
         intake.close()
         release(intake.bookmarks)
         self.names.pop(intake.sub, None)
@@ -450,7 +462,7 @@ class Node:
         """Join the group at every publisher that is or will be there."""
         self.members[member.sub] = member
         self.names[member.sub] = name
-        self.call(lambda: self.links.offer_member(member))
+        self.call(lambda: self.links.offer_all(member))
 
     def drop(self, inlet: Intake | Member) -> None:
         """Close a subscription or a member."""
@@ -462,6 +474,7 @@ class Node:
     def drop_member(self, member: Member) -> None:
         """A member leaves: what it has not done goes to others."""
         if self.members.pop(member.sub, None) is not None:
+            self.call(lambda: self.links.forget(member.sub))
             self.parting[member.sub] = member
             self.names.pop(member.sub, None)
             member.leave()
@@ -536,6 +549,7 @@ class Node:
             final = isinstance(message, c.Bye)
             hints = [TailHint(tail.stream, tail.epoch, tail.next, final) for tail in message.tails]
             if isinstance(message, c.Pong):
+                self.links.follow(message.recorded)
                 hints += [
                     TailHint(t.stream, t.epoch, t.next, lender=link) for t in message.recorded
                 ]
@@ -588,7 +602,8 @@ class Node:
 
     def stats(self) -> dict[str, Any]:
         """Figures of this peer, as plain data."""
-        counters = self.counters + self.publisher.counters + self.gate.tallies()
+        # Copies are made at once; other threads count while they are added up.
+        counters = self.counters.copy() + self.publisher.counters.copy() + self.gate.tallies()
         return {
             "peer": self.config.name,
             "mesh": self.config.mesh,

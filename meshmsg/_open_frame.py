@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from meshmsg._compiled import COMPILED
 from meshmsg._frame import FrameBuilder
+from meshmsg._tail_frame import TailFrame
 
 if TYPE_CHECKING or not COMPILED:
 
@@ -20,20 +21,24 @@ if TYPE_CHECKING or not COMPILED:
             "due_ns",
             "epoch",
             "gated",
+            "holds",
             "large_max",
             "sent_ns",
             "size_max",
             "stream",
+            "tail",
         )
 
         dirty: bool
         due_ns: int
         epoch: int
         gated: bool
+        holds: bool
         large_max: int
         sent_ns: int
         size_max: int
         stream: str
+        tail: TailFrame | None
 
 else:
     from meshmsg._speed import OpenFrame

@@ -12,7 +12,6 @@ from meshmsg._control import Start, StreamInfo
 from meshmsg._group_books import Seat
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
-from meshmsg._together import Together
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_writer import LogWriter
 from meshmsg.recovery.sender import SenderPolicy, StreamSender
@@ -20,6 +19,8 @@ from meshmsg.recovery.spill_log import SpillLog
 
 log = logging.getLogger("meshmsg.peer")
 
+#: What a send is taken to cost before the first was measured.
+SEND_NS = 20_000
 #: Receivers that one log line names.
 NAMES_MAX = 3
 
@@ -37,10 +38,9 @@ class Outlet(OpenFrame):
         "log",
         "marked_by",
         "packets",
-        "seen",
+        "send_ns",
         "sender",
         "spill",
-        "together",
     )
 
     def __init__(
@@ -85,16 +85,15 @@ class Outlet(OpenFrame):
         self.event_bytes_max = int(config.event_bytes_max)
         self.size_max = frame_bytes
         self.large_max = min(self.size_max, self.event_bytes_max)  #: more is seen to apart
+        self.tail = None if log is None else log.frame  #: has the events of the open frame too
+        self.holds = self.sender.holds  #: each event is on the disk before `publish` returns
         if log is not None:
-            # No event waits in the open frame: each goes the way of a large one, into a frame that
-            # is in the log before `publish` returns.
-            self.large_max = -1
-        self.together: Together | None = None  #: the way in of a durable stream
+            self.large_max = min(self.large_max, log.event_bytes_max)
         self.packets: PacketOutlet | None = None  #: of a multicast stream
         self._told_unreached: dict[int, str] = {}  # receivers that the log has named
         self.marked_by = 0  #: the thread whose event made it dirty
-        self.seen = -1  #: `next` when the I/O thread last looked
-        self.dirty = False  #: the I/O thread knows of the open frame
+        self.send_ns = SEND_NS  #: what a send takes, as measured
+        self.dirty = False  #: the gathering thread was called for the open frame
         self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
         self.groups: list[Seat] = []  #: work groups that take events

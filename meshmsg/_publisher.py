@@ -5,10 +5,11 @@ they are added to the open frame (see `FrameBuilder`); one lock guards all the r
 the socket together, so frames leave in the order of their numbers whichever thread sends them.
 
 Natural batching: an event that finds its stream idle is sent at once by the caller's own thread
-(a hand-over to another thread costs more than everything else).  Events that follow within
-`HOT_NS` gather in the open frame.  It leaves when it is full, when it is due and another event
-comes, when the thread that filled it goes on to wait for events, or when the I/O thread finds it,
-whichever is first: nothing waits for a timer when idle.
+(a hand-over to another thread costs more than everything else).  Events that follow within the
+time that a send takes, as measured, gather in the open frame.  It leaves when it is full, when that
+time is over and another event comes, or when the thread that filled it goes on to wait for anything
+(`_gathered`): nothing waits for a clock.  A thread that does nothing but publish gathers for
+`GATHER_SENDS` times as long, so that sending takes a small part of its time.
 
 What is known of one stream is in `_outlet`, of those who read them in `_subscribers`; who publishes
 faster than they read waits in `_stream_gates`.
@@ -33,6 +34,7 @@ from meshmsg._durable import DurableSide
 from meshmsg._errors import ClosedError, EventTooLarge, MeshError, NoStream
 from meshmsg._event import Position
 from meshmsg._frame import FrameBuilder, Note
+from meshmsg._gathered import GatheredSender
 from meshmsg._group_publisher import GroupSide
 from meshmsg._guard import Guard
 from meshmsg._mcast_out import PacketOutlet
@@ -44,11 +46,11 @@ from meshmsg._seal_keeper import SealKeeper
 from meshmsg._spill import SpillPlace
 from meshmsg._stream_gates import StreamGates
 from meshmsg._subscribers import Subscribers
-from meshmsg._together import Together
 from meshmsg._topics import check_topic
 from meshmsg._volatile_epoch import volatile_epoch
 from meshmsg.recovery.flow_control import Claim
 from meshmsg.recovery.ledger import LedgerRow
+from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.quotas import Owner
 from meshmsg.transports.fanout import FanoutServer
 from meshmsg.transports.multicast import Inlet
@@ -56,16 +58,23 @@ from meshmsg.transports.multicast import Inlet
 if COMPILED:
     from meshmsg import _speed
 
-#: A stream that sent nothing for this long is idle, and the caller sends the next event itself.
-HOT_NS = 20_000
-#: An open frame that gathered more events than this in that time goes on filling ...
+#: A send is taken to cost at most this: a thread that was kept from running meanwhile says nothing
+#: of the cost.
+SEND_NS_MAX = 100_000
+#: A new measurement counts for one part in this many.
+SEND_SHARE = 8
+#: An open frame that got more events than this while a send takes goes on filling ...
 DENSE_EVENTS = 8
-#: ... for this long at most.  A frame costs about as much as 30 events, whatever it holds.
-HOT_MAX_NS = 500_000
-#: In a rush it is the I/O thread that sends, as often as it can; a publisher after this long.
+#: ... for so many times what a send takes.  A frame costs about as much as 30 events, whatever it
+#: holds.
+GATHER_SENDS = 8
+#: In a rush it is the gathering thread that sends, as often as it can; a publisher after this long.
 RUSH_NS = 200_000_000
-#: How often the I/O thread looks at frames that are filling.
-FILLING_S = 0.002
+#: Streams that become due one after the other within this time of each other may be a rush.
+RUSH_GAP_NS = 20_000
+#: How often streams are looked at: whoever publishes does not call the I/O thread for the heartbeat
+#: that comes after an event, and to send takes the call from subscriptions that have come.
+LOOK_S = 0.2
 #: What an event costs in a frame beside its payload: offset, time, topic index.
 EVENT_COST = 14
 ROUTES_MAX = 200_000
@@ -86,14 +95,12 @@ class PublisherSide:
         self._outlets: dict[str, Outlet] = {}
         self._declared = Routes[Outlet]()
         self._routes: dict[str, Outlet] = {}
-        self._rush = Rush(HOT_NS)
+        self._rush = Rush(RUSH_GAP_NS)
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
         elif COMPILED:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         self._dirty: list[Outlet] = []
-        self._awake = False
-        self._tick_due = 0.0
         self._fanout: FanoutServer | None = None
         self._send_control: Send = lambda to, parts: False
         #: What waits to leave for somebody who dialled us, and whose places it takes.
@@ -110,6 +117,8 @@ class PublisherSide:
         self.groups = GroupSide(self)
         self.seals = SealKeeper(self, config.security)
         self.guard = Guard(f"the publishing side of {config.name}", self.counters)
+        name = f"meshmsg-{config.name} send"
+        self._gathered = GatheredSender(name, self._send_gathered, self.counters)
         self._parts: list[Callable[[float], float]] = [
             self.subscribers.drain_tokens,
             self.subscribers.tend_away,
@@ -135,8 +144,6 @@ class PublisherSide:
             epoch = self._volatile_epoch
         spill = self._spills.spill_of(stream, name, epoch)
         outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer, spill)
-        if outlet.sender.holds:
-            outlet.together = Together(self, outlet)
         if stream.transport is not None:
             seal = self.seals.seal(name, wire_id)
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
@@ -184,6 +191,8 @@ class PublisherSide:
             size += len(key or "") * 4 + len(note[1] or b"")
         if size > outlet.large_max:
             return self._publish_large(outlet, topic, data, raw, note, timeout, on_gate)
+        if outlet.tail is not None:
+            return self._publish_durable(outlet, topic, data, raw, note, timeout, on_gate)
         while True:
             now_ns = time_ns()
             due = now_ns > outlet.due_ns
@@ -228,8 +237,6 @@ class PublisherSide:
         on_gate: Callable[[], None] | None,
     ) -> Position | None:
         """An event that fills a frame of its own: several at once in one would be too large."""
-        if outlet.together is not None:
-            return outlet.together.publish(topic, data, raw, note, timeout, on_gate)
         key, packed = note or (None, None)
         size = len(data) + 4 * len(key or "") + len(packed or b"")
         if size > outlet.event_bytes_max:
@@ -238,6 +245,62 @@ class PublisherSide:
         headers = {} if packed is None else {0: packed}
         run = Run([data], raw, keys, headers, len(data))
         return self.publish_run(outlet, topic, run, timeout, on_gate)
+
+    def _publish_durable(
+        self,
+        outlet: Outlet,
+        topic: str,
+        data: bytes,
+        raw: bool,
+        note: Note | None,
+        timeout: float | None,
+        on_gate: Callable[[], None] | None,
+    ) -> Position | None:
+        """Add an event to the log's tail and to the open frame.
+
+        The compiled core does so without a lock; it calls `_make_room` and `_wait_safe`.
+        """
+        key, packed = note or (None, None)
+        assert outlet.log is not None
+        with self._lock:
+            while True:
+                if outlet.gated and not self._pass(outlet, timeout, on_gate):
+                    return None
+                if outlet.count < len(outlet.times):
+                    break
+                self._send_open(outlet)
+            if outlet.log.next > outlet.next:  # interrupted (Ctrl-C) in between: it is published
+                self._send_open(outlet)
+                outlet.reserve(outlet.log.next - outlet.next)
+            now_ns = time_ns()
+            outlet.log.add([(topic, data, now_ns, raw, key, packed)])
+            seq = outlet.add(topic, data, now_ns, raw=raw)
+            if note is not None:
+                outlet.annotate(key, packed)
+            outlet.size += len(data) + EVENT_COST
+            if not outlet.holds and (now_ns > outlet.due_ns or outlet.size > outlet.size_max):
+                self._on_due(outlet, now_ns)
+            elif not outlet.holds:
+                self._mark_dirty(outlet)
+        if outlet.holds:
+            self._wait_safe(outlet, seq)
+        return Position(outlet.stream, outlet.epoch, seq)
+
+    def _make_room(self, outlet: Outlet, needed: int) -> None:
+        """The log's tail has no room for an event of these bytes, or was shut for a moment."""
+        assert outlet.log is not None
+        with self._lock:
+            if not outlet.log.has_room(needed):
+                outlet.log.make_room()
+
+    def _wait_safe(self, outlet: Outlet, seq: int) -> None:
+        """Return when an event is on the disk, and was sent."""
+        assert outlet.log is not None
+        if outlet.log.durable <= seq:
+            outlet.log.sync(seq + 1)  # together with all who wait for the disk now
+        if outlet.sender.sealed <= seq:
+            with self._lock:
+                self.durable.send_safe(outlet)
 
     def _publish_idle(
         self, outlet: Outlet, topic: str, data: bytes, now_ns: int, raw: bool
@@ -252,7 +315,7 @@ class PublisherSide:
             )
             if frame is None:
                 return None
-            self._send_frame(outlet, frame)
+            self._send_frame(outlet, frame, now_ns)
             return Position(outlet.stream, outlet.epoch, sender.sealed - 1)
 
     def _publish_locked(
@@ -266,7 +329,7 @@ class PublisherSide:
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
         """`publish` for a Python on which threads may switch anywhere."""
-        durable = self._find(topic).log is not None  # nothing of it goes into the open frame
+        durable = self._find(topic).log is not None  # it takes the lock, and may wait for the disk
         with contextlib.nullcontext() if durable else self._lock:
             return PublisherSide.publish(
                 self, topic, data, key=key, headers=headers, timeout=timeout, on_gate=on_gate
@@ -280,29 +343,29 @@ class PublisherSide:
         """The stream was idle or the open frame is due: send it, unless it fills quickly."""
         with self._lock:
             waited_ns = now_ns - outlet.sent_ns
-            dense = outlet.count > DENSE_EVENTS and 0 <= waited_ns < HOT_MAX_NS
+            gather_ns = outlet.send_ns * GATHER_SENDS
+            dense = outlet.count > DENSE_EVENTS and 0 <= waited_ns < gather_ns
             if (dense or self._rush.is_on(now_ns)) and outlet.size <= outlet.size_max:
-                outlet.due_ns = (outlet.sent_ns if dense else now_ns) + HOT_MAX_NS
-                self._mark_dirty(outlet)  # if no further event comes, the I/O thread sends it
+                outlet.due_ns = (outlet.sent_ns if dense else now_ns) + gather_ns
+                self._mark_dirty(outlet)  # if no further event comes, the gathering thread sends it
             else:
                 self._send_open(outlet)
 
     def _mark_dirty(self, outlet: Outlet) -> None:
-        """The open frame waits for the next event or for the I/O thread, whichever is first."""
+        """The open frame waits for the next event or for the gathering thread."""
         with self._lock:
-            if not outlet.dirty:
-                outlet.dirty = True
-                outlet.marked_by = get_ident()
-                self._dirty.append(outlet)
-            if not self._awake:
-                self._awake = True
-                self._wake()
+            if outlet.dirty:
+                return
+            outlet.dirty = True
+            outlet.marked_by = get_ident()
+            self._dirty.append(outlet)
+            if len(self._dirty) == 1:
+                self._gathered.call()
 
     def send_own(self) -> None:
         """The calling thread is about to wait: what it has published need not wait for others.
 
-        An answer may come back within `HOT_NS` and be answered in turn; nobody publishes then who
-        would send the open frame, and the I/O thread looks at it only now and then.
+        An answer may come back and be answered in turn before the gathering thread runs.
         """
         if not self._dirty or len(self._dirty) > RUSH_DUES:
             return
@@ -311,6 +374,33 @@ class PublisherSide:
             for outlet in self._dirty:
                 if outlet.marked_by == own and outlet.count:
                     self._send_open(outlet)
+
+    def _send_gathered(self) -> bool:
+        """Send the open frames; returns whether to come again at once.
+
+        In a rush they stay marked: who publishes then needs no lock.
+        """
+        with self._lock:
+            dirty, self._dirty = self._dirty, []
+            rush = len(dirty) > RUSH_DUES
+            for outlet in dirty:
+                try:
+                    self._send_marked(outlet, rush)
+                except Exception:
+                    self.guard.failed("sending what was gathered")
+            return bool(self._dirty)
+
+    def _send_marked(self, outlet: Outlet, rush: bool) -> None:
+        if rush and outlet.count:
+            self._dirty.append(outlet)
+            self._send_open(outlet)
+            outlet.due_ns = outlet.sent_ns + RUSH_NS
+            return
+        outlet.dirty = False
+        if rush:  # nothing since the last time: it is idle
+            outlet.due_ns = 0
+        else:
+            self._send_open(outlet)
 
     def publish_all(
         self,
@@ -363,10 +453,7 @@ class PublisherSide:
                 self._send_frame(outlet, frame)
                 return Position(outlet.stream, outlet.epoch, sender.sealed - 1)
             last = outlet.first - 1
-        assert outlet.log is not None
-        outlet.log.sync(outlet.log.written)  # together with all who wait for the disk now
-        with self._lock:
-            self.durable.send_safe(outlet)
+        self._wait_safe(outlet, last)
         return Position(outlet.stream, outlet.epoch, last)
 
     def publish_sealed(
@@ -413,11 +500,14 @@ class PublisherSide:
         self._routes.clear()
 
     def _send_open(self, outlet: Outlet) -> None:
+        began_ns = time_ns()
         frame = outlet.sender.seal(now=time.monotonic())
-        if frame is not None:
-            self._send_frame(outlet, frame)
+        if outlet.holds:
+            self.durable.send_safe(outlet)
+        elif frame is not None:
+            self._send_frame(outlet, frame, began_ns)
 
-    def _send_frame(self, outlet: Outlet, frame: bytes) -> None:
+    def _send_frame(self, outlet: Outlet, frame: bytes, began_ns: int = 0) -> None:
         fanout = self._fanout
         if fanout is None:
             raise ClosedError("the peer is not open: use it in a with block")
@@ -432,8 +522,13 @@ class PublisherSide:
             fanout.send(frame)
         if outlet.groups:
             self.groups.on_frame(outlet)
+        if outlet.log is not None:
+            outlet.log.want()
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
-        outlet.due_ns = now_ns + HOT_NS
+        if began_ns:
+            took_ns = min(max(0, now_ns - began_ns), SEND_NS_MAX)
+            outlet.send_ns += (took_ns - outlet.send_ns) // SEND_SHARE
+        outlet.due_ns = now_ns + outlet.send_ns
         flow = outlet.sender.flow
         if (flow.is_shut() or flow.is_crowded(time.monotonic())) if all_sent else outlet.is_shut():
             outlet.gated = True
@@ -484,18 +579,11 @@ class PublisherSide:
     # --- the I/O thread ---
 
     def on_tick(self, now: float) -> float:
-        """Send what is open, heartbeats that are due, evict; returns when to come again."""
+        """Send heartbeats that are due, evict; returns when to come again."""
         fanout = self._fanout
         assert fanout is not None
-        if now < self._tick_due and self._all_filling():
-            return now + FILLING_S
         with self._changed:
-            rush = len(self._dirty) > RUSH_DUES
-            if self._dirty:
-                self._send_dirty(rush)
-            else:
-                self._awake = False
-            due = now + 0.2
+            due = now + LOOK_S if self._outlets else NEVER
             for outlet in self._outlets.values():
                 try:
                     due = min(due, self._tend(outlet, fanout, now))
@@ -506,9 +594,7 @@ class PublisherSide:
                     due = min(due, part(now))
                 except Exception:
                     self.guard.failed(part.__qualname__)
-            self._tick_due = due
-            # While events come quickly the thread looks again soon, without being called.
-            return now if rush else min(due, now + FILLING_S) if self._awake else due
+            return due
 
     def _tend(self, outlet: Outlet, fanout: FanoutServer, now: float) -> float:
         """Send a heartbeat, evict who is due; returns when to come again."""
@@ -527,32 +613,6 @@ class PublisherSide:
                 self.subscribers.evict(outlet, claim.sub, claim.label)
             self.gates.reopen(outlet)
         return due
-
-    def _send_dirty(self, rush: bool) -> None:
-        """Send the open frames.  In a rush they stay marked: who publishes then needs no lock."""
-        dirty, self._dirty = self._dirty, []
-        for outlet in dirty:
-            if not rush:
-                outlet.dirty = False
-                self._send_open(outlet)
-            elif outlet.count:
-                self._send_open(outlet)
-                outlet.due_ns = outlet.sent_ns + RUSH_NS
-                self._dirty.append(outlet)
-            else:  # nothing since the last time: it is idle
-                outlet.dirty = False
-                outlet.due_ns = 0
-
-    def _all_filling(self) -> bool:
-        """Whether every open frame fills quickly by itself: then its publisher sends it in time.
-
-        Without the lock, which would hold up just those who publish most.
-        """
-        filling = bool(self._dirty)
-        for outlet in self._dirty:
-            at, outlet.seen = outlet.seen, outlet.next
-            filling &= at != outlet.next and outlet.count > DENSE_EVENTS
-        return filling
 
     def _tend_packets(self, outlet: Outlet, packets: PacketOutlet, now: float) -> float:
         """Send packets that are due; they wait for whom the stream waits for."""
@@ -638,7 +698,7 @@ class PublisherSide:
 
     def guards(self) -> list[Guard]:
         """What looks after the threads of this side."""
-        return [self.durable.replay.guard, self.groups.keeper.guard]
+        return [self._gathered.guard, self.durable.replay.guard, self.groups.keeper.guard]
 
     def count(self) -> int:
         """How many streams there are."""
@@ -727,6 +787,7 @@ class PublisherSide:
 
     def close(self, linger_s: float) -> None:
         """Close the data socket."""
+        self._gathered.close()
         with self._lock:
             fanout, self._fanout = self._fanout, None
             for outlet in self._outlets.values():

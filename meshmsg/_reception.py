@@ -172,8 +172,7 @@ class Reception:
             return
         client = self.clients[identity] = Client(hello, request.host, request.user, now)
         node.post(identity, self._welcome(client))
-        if hello.streams:
-            node.links.dial_back(hello, request.host)
+        node.links.on_hello(hello, request.host)
 
     def _welcome(self, client: Client) -> c.Welcome:
         node, gate = self._node, self._gate

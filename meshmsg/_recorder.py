@@ -251,7 +251,7 @@ class Recorder:
             for stream in {item[1].stream for item in self._unentered}:
                 recorded = self.logs.get(stream)  # none of one that is refused
                 if recorded is not None and recorded.writer.epoch:
-                    recorded.writer.sync(recorded.writer.written)
+                    recorded.writer.flush()
         done, self._unentered = self._unentered, []
         for item in done:
             intake.enter(item)

@@ -374,7 +374,7 @@ def _gather(read: _Read) -> tuple[list[tuple[bytes, int]], list[tuple[int, int, 
         reader.open()
         reader.seek(read.epoch, read.at)
     while read.at < read.stop and size < PART_BYTES and len(frames) + len(gone) < PART_FRAMES_MAX:
-        item = reader.step(check=False)
+        item = reader.step(read.stop, check=False)
         if item is None or item.epoch != read.epoch:
             return frames, gone, True
         if isinstance(item, Loss):

@@ -44,4 +44,3 @@ class SealKeeper:
             for outlet in self._side._outlets.values():
                 if outlet.packets is not None and outlet.packets.seal is not None:
                     outlet.packets.seal.renew(now)
-            self._side._tick_due = 0.0

@@ -5,6 +5,7 @@ Belongs here: plain state.  What is done with it is decided in `_intake` and `_e
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -136,6 +137,13 @@ class Detach:
 
 
 @dataclass(frozen=True, slots=True)
+class Sweep:
+    """Streams whose publishers have been gone for so long may be forgotten."""
+
+    gone_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RepairFrame:
     """A frame that was asked for, and who sent it."""
 
@@ -157,7 +165,7 @@ class TailHint:
 
 
 Heard = RepairFrame | TailHint | Said | Evicted | Rekey  # of one stream
-Notice = Attach | Lend | Complete | Join | Detach | Heard
+Notice = Attach | Lend | Complete | Join | Detach | Sweep | Heard
 
 
 class Books:
@@ -199,6 +207,7 @@ class Source:
         "packets",
         "receiver",
         "said",
+        "seen_at",
         "stash",
         "stash_bytes",
         "unreported_bytes",
@@ -211,6 +220,7 @@ class Source:
         self.codec = codec
         self.link: Any = None  #: to its publisher; `None` before that was there
         self.said = 0  #: the latest epoch that its publisher has spoken of
+        self.seen_at = time.monotonic()  #: when its publisher was last seen to be there
         self._describe(info, link)
         self.receiver: StreamReceiver | None = None
         self.packets: PacketSource | None = None  #: of a multicast stream
@@ -244,10 +254,22 @@ class Source:
         return self.link is not None and self.link.state == "up"
 
     @property
+    def was_entered(self) -> bool:
+        """Whether an epoch of it was ever received."""
+        return self.receiver is not None or bool(self.old_books)
+
+    @property
     def is_lent(self) -> bool:
         """Whether only recorders vouch for the epoch that is being received."""
         receiver = self.receiver
         return receiver is not None and self.link is not None and self.said < receiver.epoch
+
+    def left(self, *, led: bool) -> Books | None:
+        """Where we were, if no epoch is being received; one that is `led` in is anybody's."""
+        if self.receiver is not None:
+            return None
+        past = (books for books in reversed(self.old_books) if led or books.epoch <= self.said)
+        return next(past, None)
 
     def _describe(self, info: StreamInfo, link: Any) -> None:
         self.info = info

@@ -61,6 +61,9 @@ def is_value_each(
     offsets: Buffer, offsets_at: int, blob: Buffer, blob_at: int, count: int, /
 ) -> bool: ...
 def run_length(data: bytes, at: int, packet_bytes: int, /) -> int: ...
+def join_records(
+    data: bytes, at: int, offset: int, salt: int, stream: int, epoch: int, first: int, limit: int, /
+) -> tuple[bytes, int, int, int, int] | None: ...
 def join_runs(runs: list[Run], /) -> bytes: ...
 def take_next(intake: Intake, data: bytes, now: float, as_events: bool = True, /) -> bool: ...
 def data_of(
@@ -99,6 +102,24 @@ class OpenFrame(FrameBuilder):
     large_max: int
     gated: bool
     dirty: bool
+    holds: bool
+    tail: TailFrame | None
+
+class TailFrame(FrameBuilder):
+    at: int
+    shut: bool
+    def add(
+        self,
+        topic: str,
+        payload: bytes,
+        time_ns: int,
+        *,
+        raw: bool = True,
+        key: str | None = None,
+        headers: bytes | None = None,
+    ) -> bool: ...
+    def use(self, area: memoryview, at: int, salt: int, /) -> None: ...
+    def release(self) -> None: ...
 
 class Publish:
     def __init__(

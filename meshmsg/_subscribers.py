@@ -91,6 +91,7 @@ class Subscribers:
         self.quota = Quota(SUBSCRIPTIONS_EACH_MAX, SUBSCRIPTIONS_MAX)
         self.tokens: set[int] = set()  #: of those whose pipes are there
         self.finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)  #: of those who left
+        self.called = True  #: the data socket may have something to tell
         self._asked = 0
 
     # --- what they say: the I/O thread ---
@@ -343,8 +344,13 @@ class Subscribers:
     # --- their coming and going: with the lock held ---
 
     def drain_tokens(self, now: float) -> float:
-        """See whose pipes have come or gone."""
+        """See whose pipes have come or gone.
+
+        Whoever sends takes ZeroMQ's call, too: a publisher looks without being called.
+        """
         assert self._side._fanout is not None
+        if not (self.called or self._side.count()):
+            return NEVER
         for came, topic in self._side._fanout.drain():
             if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
                 continue
@@ -361,7 +367,8 @@ class Subscribers:
                 if remote is not None:
                     remote.absence.detached_at = now
                     self._set_aside(remote, now)
-        return NEVER
+        self.called = not self._side._fanout.drained
+        return now if self.called else NEVER
 
     def _set_aside(self, remote: RemoteSubscription, now: float) -> None:
         """One is away: wait for it as long as it is waited for, and no longer."""

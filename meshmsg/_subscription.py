@@ -147,6 +147,7 @@ class SubscriptionBase:
             raise ConfigError("commit", problem)
         positions = intake.positions()
         intake.bookmarks.keep(positions)
+        intake.committed(positions)
         if intake.hold:
             self._node.tell_committed(intake, positions)
 

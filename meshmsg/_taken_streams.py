@@ -1,13 +1,14 @@
-"""Streams that the subscriptions of a peer take: so many of one publisher, so many in all.
+"""Streams of others that subscriptions take: so many of one publisher, so many in all.
 
 A subscription asks every publisher for all of its streams, and a publisher keeps only so many
 prefixes for one subscriber: whoever names streams without end would have those of others refused.
+A place is given back when no subscription has the stream any more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from meshmsg._log_limit import LogLimit
@@ -16,36 +17,54 @@ if TYPE_CHECKING:
     from meshmsg._control import StreamInfo
     from meshmsg._link import Link
 
-#: Of one peer, and of all: less than `PREFIXES_EACH_MAX`, with the tokens of subscriptions.
-EACH_MAX = 5000
-TOTAL_MAX = 15_000
-#: The rest is for peers that the user has named, whom nobody can lock out.
-LEARNT_MAX = 10_000
-
 
 class TakenStreams:
     """Counts them; on the I/O thread."""
 
-    def __init__(self, notes: LogLimit, counters: Counter[str]) -> None:
+    def __init__(self, notes: LogLimit, counters: Counter[str], streams_max: int) -> None:
         self._notes = notes
         self._counters = counters
-        self._names: set[str] = set()
+        self._total_max = streams_max
+        #: The rest is for peers that the user has named, whom nobody can lock out.
+        self._learnt_max = max(1, streams_max * 2 // 3)
+        self._each_max = max(1, streams_max // 3)
+        self._names: dict[str, str] = {}  # and whose place each takes
         self._peers: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._names)
 
     def allowed(self, link: Link, infos: Iterable[StreamInfo]) -> list[StreamInfo]:
         """Return those of a peer's streams that are taken already, or that there is room for."""
         found, refused = [], 0
-        total = TOTAL_MAX if link.given else LEARNT_MAX
         for info in infos:
             if info.name not in self._names:
-                if self._peers[link.peer] >= EACH_MAX or len(self._names) >= total:
+                if not self.has_room(link):
                     refused += 1
+                    link.untaken.add(info.name)
                     continue
-                self._names.add(info.name)
+                self._names[info.name] = link.peer
                 self._peers[link.peer] += 1
             found.append(info)
         if refused:
             self._counters["streams_full"] += refused
             text = "%d streams of %s are not taken: %d of one peer, and %d in all, are the most"
-            self._notes.error(text, refused, link.peer, EACH_MAX, total, key=("full", link.peer))
+            most = (self._each_max, self._most(link))
+            self._notes.error(text, refused, link.peer, *most, key=("full", link.peer))
         return found
+
+    def has_room(self, link: Link) -> bool:
+        """Whether another stream of a peer could be taken."""
+        return self._peers[link.peer] < self._each_max and len(self._names) < self._most(link)
+
+    def _most(self, link: Link) -> int:
+        return self._total_max if link.given else self._learnt_max
+
+    def keep(self, used: Container[str]) -> None:
+        """Give back the places of all streams but these."""
+        for name, peer in list(self._names.items()):
+            if name not in used:
+                del self._names[name]
+                self._peers[peer] -= 1
+                if not self._peers[peer]:
+                    del self._peers[peer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -54,6 +55,7 @@ class WorkSource:
         "received",
         "redelivered",
         "returned",
+        "seen_at",
         "start",
         "wire_id",
     )
@@ -65,6 +67,7 @@ class WorkSource:
         self.codec = codec
         self.epoch = info.epoch
         self.joined = False
+        self.seen_at = time.monotonic()  #: when its publisher was last seen to be there
         self.start: Start | None = None  #: what was asked for, until a publisher has taken us
         self.books = self  #: which has the figures
         self.delivered = self.redelivered = self.acked = 0

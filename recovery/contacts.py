@@ -242,12 +242,19 @@ class ContactBook:
     # --- what to do ---
 
     def actions(
-        self, *, now: float, linked: Container[int], met: Container[int], room: int
+        self,
+        *,
+        now: float,
+        linked: Container[int],
+        met: Container[int],
+        room: int,
+        again: float | None = None,
     ) -> tuple[list[str], list[tuple[str, str]]]:
         """Addresses to dial, and those to give up, with the reason.
 
         `linked` are the peers that we dialled and that answered, `met` those that dialled us;
-        `room` says how many more may be connected.
+        `room` says how many more may be connected.  Those who are here are looked at together,
+        `again` at that time: each by its own clock, many would mean a look every few milliseconds.
         """
         self._forget(now, linked, met)
         given_up: list[tuple[str, str]] = []
@@ -266,7 +273,7 @@ class ContactBook:
                 contact.instance in linked or contact.instance in met
             ):
                 contact.tries = 0
-                contact.due = now + self._timing.retry_min_s
+                contact.due = now + self._timing.retry_min_s if again is None else again
             elif busy >= DIALS_MAX or room <= 0:
                 self.held += room <= 0
                 contact.due = now + self._timing.retry_min_s

@@ -36,6 +36,7 @@ class ActiveSegment:
         self.offset = DATA_START  #: where the next record goes
         self.latest_ns = TIME_MIN  #: the latest time of any record
         self.finished = False
+        self.dirty = False  #: written to since it was synced
         self._files = files
         self._folder = folder
         self._file = file
@@ -60,6 +61,7 @@ class ActiveSegment:
         try:
             segment._allocate(DATA_START)
             write_all(segment._file, [head.encode()], 0)
+            segment.dirty = True
         except OSError:
             segment.discard()
             raise
@@ -94,6 +96,7 @@ class ActiveSegment:
         if offset + size > self._allocated:
             self._allocate(offset + size)
         parts = encode_record(self._salt, offset, kind, first, stop, time_ns, content)
+        self.dirty = True
         try:
             write_all(self._file, parts, offset)
         except OSError:
@@ -134,8 +137,10 @@ class ActiveSegment:
         self.finished = True
 
     def sync(self) -> None:
-        """Return when all of it is on the disk; raises `OSError`."""
-        self._file.sync()
+        """Return when all of it is on the disk; raises `OSError`: it may not be trusted then."""
+        if self.dirty:
+            self.dirty = False  # before: others may write meanwhile
+            self._file.sync()
 
     def cut_back(self, offset: int) -> None:
         """Take off what could not be made safe; raises `OSError`."""

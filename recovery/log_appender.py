@@ -1,8 +1,11 @@
-"""One epoch of a log as it is written: records, segments, and making them safe together.
+"""One epoch of a log as it is written: the tail, records, segments, and making them safe together.
 
 Any thread may write.  A record is in the kernel when `write` returns; `sync` returns when it is on
 the disk.  Threads that wait for the disk at the same time share one fsync: the first of them does
 it, for all that was written by then (group commit).
+
+Small events go into the tail (`log_tail`), from any thread and without this lock; when it is full,
+or something else has to follow its events, they are stored: written to the segment as one frame.
 
 After a failed fsync the kernel may have dropped the pages and call them clean, and the next fsync
 would say that all is well.  So such a file is never trusted again: every record that is not safe is
@@ -18,15 +21,25 @@ import logging
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from meshmsg._errors import ClosedError, LogError, LogFull, WaitTimeout
+from meshmsg._frame import Frame
 from meshmsg._log_words import Retention
+from meshmsg._tail_frame import ENTRY, padded
 from meshmsg.recovery.log_active import ActiveSegment
 from meshmsg.recovery.log_files import Files
-from meshmsg.recovery.log_format import DATA_START, SegmentHead, SegmentName, record_size
+from meshmsg.recovery.log_format import (
+    DATA_START,
+    FRAME_RECORD,
+    SegmentHead,
+    SegmentName,
+    latest_time,
+    record_size,
+)
+from meshmsg.recovery.log_tail import Tail
 
 log = logging.getLogger("meshmsg.recovery")
 
@@ -52,12 +65,42 @@ class LogSettings:
     """Disk space is reserved in steps of this many bytes; 0: as it is written."""
     hold_timeout_s: float = math.inf
     """A consumer of another peer that was not heard of for so long holds nothing more."""
+    tail_bytes: int = 128 * 1024
+    """Small events gather in the tail until they fill so many bytes; 0: there is no tail."""
+
+    @property
+    def area_bytes(self) -> int:
+        """What the tail holds: a part of a segment, or retention would have nothing to choose."""
+        return min(self.tail_bytes, max(1024, self.segment_bytes // 4)) & ~7
+
+
+TailEvent = tuple[str, bytes, int, bool, str | None, bytes | None]
+"""Topic, payload, time, whether the payload is raw, key, packed headers."""
+
+
+def entry_bytes(event: TailEvent) -> int:
+    """Bytes that an event takes in the tail."""
+    topic, payload, _, _, key, headers = event
+    texts = len(topic.encode()) + len((key or "").encode())
+    return padded(ENTRY.size + texts + len(headers or b"") + len(payload))
+
+
+def events_of(frame: Frame) -> list[TailEvent]:
+    """The events of a frame as they are added to the tail."""
+    packed: list[bytes | None] = [None] * frame.count
+    if frame.header_column is not None:
+        bits, column = frame.header_column
+        for n, item in enumerate(column.split(0, frame.count)):
+            packed[n] = item if bits[n >> 3] >> (n & 7) & 1 else None
+    return [
+        (frame.topic_at(n), payload, frame.time_at(n), frame.is_raw(n), frame.key_at(n), packed[n])
+        for n, payload in enumerate(frame.payloads.split(0, frame.count))
+    ]
 
 
 class _Unsynced(NamedTuple):
     """A record that is not safe yet, and where it was written."""
 
-    number: int
     kind: int
     content: bytes
     first: int
@@ -91,17 +134,16 @@ class Appender:
         epoch: int,
         term: int,
         first: int,
-        number: int,
         tracks: bool,
         clock: Callable[[], int],
         on_roll: Callable[[], None],
     ) -> None:
         self.epoch = epoch
-        self.next = first  #: the number that the next event has to have
         self.durable = first  #: events before this number are safe
-        self.written = number  #: records written so far
-        self.synced = number  #: of those, records that are safe
-        self.unsynced_bytes = 0  #: bytes of records that are not
+        self.stored = first  #: events before this number are in segments
+        self.stored_bytes = 0  #: bytes of all records
+        self.turns = 0  #: how often the tail was full
+        self.unsynced_bytes = 0  #: bytes of records that are not safe
         self._files = files
         self._path = path
         self._wire_id = wire_id
@@ -117,6 +159,11 @@ class Appender:
         self._syncing = False
         self._failed: OSError | None = None
         self._closed = False
+        self._stored_safe = first  # events before this number are safe in segments
+        self._exclusive = 0  # callers who keep everybody out of the tail
+        self._unstored = False  # an area was left, and what is in it is not in the segment yet
+        self._tail = Tail(files, path, wire_id, epoch, first, settings.area_bytes)
+        self.frame = self._tail.frame  #: small events are added here
         age_s = settings.retention.age_s
         self._segment_age_ns = None if age_s is None else int(age_s * 1e9 / AGE_PARTS)
         self._term = term
@@ -140,6 +187,11 @@ class Appender:
         active = self._active
         return {active.name: active.offset}
 
+    @property
+    def next(self) -> int:
+        """The number that the next event has to have."""
+        return self.frame.next
+
     def close(self) -> None:
         """End the segment and make everything safe; raises `LogError`, and lets go all the same."""
         with self._changed:
@@ -147,46 +199,158 @@ class Appender:
                 self._changed.wait()
             if self._closed:
                 return
-            self._closed = True
             try:
+                self._store()
+                self._closed = True
                 if self._failed is None:
                     self._active.finish(self.next)
                 self._active.write_index(self._active.take_index())
                 if self._tracks:
-                    self._sync_to(self.written)
+                    self._sync_all(with_tail=False)
+                self._tail.drop()
             finally:
+                self._closed = True
+                self._tail.close()
                 for segment in [*self._sealed, self._active]:
                     segment.close()
                 self._changed.notify_all()
 
+    # --- the tail ---
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep everybody else from adding events to the tail."""
+        entered = False
+        try:  # around all of it: Ctrl-C may come anywhere
+            with self._changed:
+                self._exclusive += 1
+                entered = self.frame.shut = True
+            yield
+        finally:
+            if entered:
+                with self._changed:
+                    self._exclusive -= 1
+                    self._reopen()
+
+    def _reopen(self) -> None:
+        usable = self._tail.in_use and self._failed is None and not self._unstored
+        self.frame.shut = not usable or bool(self._exclusive) or self._closed
+
+    def make_room(self) -> None:
+        """Go on in the tail's other area, and store what is in this one; raises `LogError`.
+
+        In this order: others add events while these are written to the segment.
+        """
+        with self._changed:
+            if self._closed:
+                raise ClosedError("the log is closed")
+            while True:  # who waits for the disk lets others do this meanwhile, who may fail
+                if self._failed is not None or self._unstored:
+                    self._store()
+                wanted = self._tail.wants_safe()
+                if wanted <= self._stored_safe:
+                    break
+                self._counters["tail_waits"] += 1
+                self.sync(wanted, in_segments=True)
+            self.frame.shut = self._unstored = True  # also if this is interrupted (Ctrl-C)
+            self.frame.begin()
+            try:
+                self._tail.turn()
+            except OSError as error:
+                raise failure(self._path, error, "the tail could not be made") from error
+            self._names_changed = True
+            self.turns += 1
+            self.frame.shut = bool(self._exclusive)
+            self._put_taken()
+
+    def store_aged(self) -> None:
+        """Store what is in the tail if its oldest event is; raises `LogError`.
+
+        Else it would not expire before the tail is full, which takes a slow stream long.
+        """
+        with self._changed:
+            if self._segment_age_ns is not None and self.frame.count:
+                since = self._clock() - self._segment_age_ns
+                if self.frame.first_at(since) and not self._closed:
+                    self.make_room()
+
+    def store(self) -> None:
+        """Write all that is in the tail to the segment; raises `LogError`, and nothing is lost."""
+        with self._changed:
+            self._store()
+
+    def _store(self) -> None:
+        """With the lock: write all that is in the tail to the segment; raises `LogError`."""
+        if self._closed:
+            raise ClosedError("the log is closed")
+        self._tail.leave()
+        if self._failed is not None:
+            self._rewrite()
+        while self.frame.is_open():
+            self._put_taken()
+
+    def _put_taken(self) -> None:
+        """Write what the tail's frame has `begun` to seal as a record; raises `LogError`."""
+        record = self._taken()
+        if record is not None:
+            self._unstored = True
+            try:
+                self._put(*record)
+            except LogError:
+                self.frame.shut = True
+                raise
+        self.frame.finish()
+        self._unstored = False
+
+    def _taken(self) -> tuple[int, bytes, int, int, int] | None:
+        """What is in the tail as a record, until `finish`; `None` if that is stored already."""
+        first, count = self.frame.begin()
+        if not count or first + count <= self.stored:
+            return None
+        content = self.frame.encode(self._wire_id, self.epoch)
+        return FRAME_RECORD, content, first, first + count, latest_time(content)
+
     # --- writing ---
 
-    def write(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> int:
-        """Write a record; returns its number.  Raises `LogError`, and then nothing was written."""
-        size = record_size(len(content))
-        with self._changed:
+    def add(self, events: Sequence[TailEvent]) -> None:
+        """Add small events to the tail; raises `LogError`, and then none was added."""
+        needed = sum(map(entry_bytes, events))
+        with self._changed, self.exclusive():
+            if self._closed:
+                raise ClosedError("the log is closed")
+            usable = self._tail.in_use and self._failed is None and not self._unstored
+            if not usable or self.frame.at + needed > self._settings.area_bytes:
+                self.make_room()
+            for topic, payload, time_ns, raw, key, headers in events:
+                added = self.frame.add(topic, payload, time_ns, raw=raw, key=key, headers=headers)
+                assert added, "the caller adds no more than fits"
+
+    def write(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> None:
+        """Write a record behind all events; raises `LogError`, and then it was not written."""
+        with self._changed, self.exclusive():
             if first < self.next or stop <= first:
                 raise ValueError(f"[{first}, {stop}) does not follow {self.next}")
-            segment = self._ready(size)
-            try:
-                offset = segment.put(kind, content, first, stop, time_ns)
-            except OSError as error:
-                self._counters["write_failures"] += 1
-                raise failure(self._path, error, "could not be written") from error
-            self.next = stop
-            self.written = number = self.written + 1
-            if self._tracks:
-                self._unsynced.append(
-                    _Unsynced(number, kind, content, first, stop, time_ns, segment, offset)
-                )
-                self.unsynced_bytes += size
-            return number
+            self._store()
+            self._put(kind, content, first, stop, time_ns)
+            self.frame.first = stop
+
+    def _put(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> None:
+        size = record_size(len(content))
+        segment = self._ready(size)
+        try:
+            offset = segment.put(kind, content, first, stop, time_ns)
+        except OSError as error:
+            self._counters["write_failures"] += 1
+            raise failure(self._path, error, "could not be written") from error
+        self.stored = stop
+        self.stored_bytes += size
+        if self._tracks:
+            self._unsynced.append(_Unsynced(kind, content, first, stop, time_ns, segment, offset))
+            self.unsynced_bytes += size
 
     def _ready(self, size: int) -> ActiveSegment:
         if self._closed:
             raise ClosedError("the log is closed")
-        if self._failed is not None:
-            self._rewrite()
         segment = self._active
         if segment.is_empty:
             return segment
@@ -202,7 +366,11 @@ class Appender:
         # It begins where the old one ends, also if events are missing next: then a hole between
         # two segments can only be one that is missing.
         try:
-            fresh = self._create(self.next)
+            if self.durable > self._stored_safe:
+                # Events that only the tail makes durable must not lie before a later segment: the
+                # tail is looked for behind the last one only.
+                self._sync_old(old)
+            fresh = self._create(self.stored)
             try:
                 fresh.publish()
             except OSError:
@@ -211,7 +379,7 @@ class Appender:
         except OSError as error:
             self._counters["write_failures"] += 1
             raise failure(self._path, error, "a new segment could not be begun") from error
-        old.finish(self.next)
+        old.finish(self.stored)
         old.write_index(old.take_index())
         if self._tracks:
             self._sealed.append(old)
@@ -223,38 +391,65 @@ class Appender:
         self._on_roll()
         return fresh
 
+    def _sync_old(self, old: ActiveSegment) -> None:
+        try:
+            self._sync_files([*self._sealed, old], names_changed=self._names_changed)
+        except OSError as error:
+            self._failed = error
+            raise
+
+    def _sync_files(self, segments: list[ActiveSegment], *, names_changed: bool) -> None:
+        for segment in segments:
+            segment.sync()
+        if names_changed:
+            self._files.sync_folder(self._path)
+
     # --- making safe ---
 
-    def sync(self, number: int, timeout: float | None = None) -> None:
-        """Return when the record with this number is safe; raises `LogError`, `WaitTimeout`."""
-        with self._changed:
-            while True:
-                if self.synced >= number:
-                    return
-                if self._closed:
-                    raise ClosedError("the log was closed, and this did not become safe")
-                if not self._syncing:
-                    break
-                if not self._changed.wait_for(lambda: not self._syncing, timeout):
-                    raise WaitTimeout(f"{self._path}: the disk did not answer in time")
-            self._syncing = True
-            target = self.written
-        try:
-            self._sync_to(target)
-        finally:
-            with self._changed:
-                self._syncing = False
-                self._changed.notify_all()
+    def sync(self, stop: int, timeout: float | None = None, *, in_segments: bool = False) -> None:
+        """Return when all events before `stop` are safe; raises `LogError`, `WaitTimeout`.
 
-    def _sync_to(self, target: int) -> None:
+        With `in_segments` those of them that are stored are safe by their segments alone, and what
+        is in the tail is left alone.
+        """
+        leads = False
+        try:  # around all of it: Ctrl-C may come anywhere
+            with self._changed:
+                while True:
+                    if (self._stored_safe if in_segments else self.durable) >= stop:
+                        return
+                    if self._closed:
+                        raise ClosedError("the log was closed, and this did not become safe")
+                    if not self._syncing:
+                        break
+                    if not self._changed.wait_for(lambda: not self._syncing, timeout):
+                        raise WaitTimeout(f"{self._path}: the disk did not answer in time")
+                leads = self._syncing = True
+            self._sync_all(with_tail=not in_segments)
+        finally:
+            if leads:
+                with self._changed:
+                    self._syncing = False
+                    self._changed.notify_all()
+
+    def _sync_all(self, *, with_tail: bool) -> None:
         """As the only one who does: outside of the lock, appending goes on meanwhile."""
         with self._changed:
             if self._failed is not None:
                 self._rewrite()
                 return
-            chosen = self._take_files()
+            if self._unstored:
+                self._store()
+            stored = self.stored
+            target = self.next if with_tail else stored
+            if target > stored:
+                self._tail.claim()
+            segments = [*self._sealed, self._active]
+            names_changed, self._names_changed = self._names_changed, False
         try:
-            self._sync_files(chosen)
+            if target > stored:
+                self._tail.sync()
+            self._sync_files(segments, names_changed=names_changed)
         except OSError as error:
             with self._changed:
                 self._counters["sync_failures"] += 1
@@ -264,9 +459,9 @@ class Appender:
             return
         with self._changed:
             self._counters["syncs"] += 1
-            self._mark_safe(target)
+            self._mark_safe(stored, target)
             # The last one may have been written to since, and have been ended.
-            done = chosen[0][:-1]
+            done = segments[:-1]
             self._sealed = [segment for segment in self._sealed if segment not in done]
             active = self._active
             entries = active.take_index()
@@ -274,36 +469,27 @@ class Appender:
             segment.close()
         active.write_index(entries)
 
-    def _take_files(self) -> tuple[list[ActiveSegment], bool]:
-        names_changed, self._names_changed = self._names_changed, False
-        return [*self._sealed, self._active], names_changed
-
-    def _sync_files(self, chosen: tuple[list[ActiveSegment], bool]) -> None:
-        segments, names_changed = chosen
-        for segment in segments:
-            segment.sync()
-        if names_changed:
-            self._files.sync_folder(self._path)
-
-    def _mark_safe(self, target: int) -> None:
+    def _mark_safe(self, stored: int, durable: int) -> None:
         unsynced = self._unsynced
-        while unsynced and unsynced[0].number <= target:
-            record = unsynced.popleft()
-            self.unsynced_bytes -= record_size(len(record.content))
-            self.durable = record.stop
-        self.synced = max(self.synced, target)
+        while unsynced and unsynced[0].stop <= stored:
+            self.unsynced_bytes -= record_size(len(unsynced.popleft().content))
+        self._stored_safe = max(self._stored_safe, stored)
+        self.durable = max(self.durable, durable)
 
     def _rewrite(self) -> None:
         """With the lock: put what is not safe into a new segment; raises `LogError`."""
-        records = list(self._unsynced)
-        first = self.durable if records else self.next
+        self._tail.leave()
+        records = [(r.kind, r.content, r.first, r.stop, r.time_ns) for r in self._unsynced]
+        from_tail = self._taken()
+        if from_tail is not None:
+            records.append(from_tail)
         path = self._path
         fresh = None
         try:
             self._term += 1  # each attempt anew: a reader may have the last one open already
-            fresh = self._create(first)
-            for r in records:
-                fresh.put(r.kind, r.content, r.first, r.stop, r.time_ns)
+            fresh = self._create(self._stored_safe)
+            for record in records:
+                fresh.put(*record)
             fresh.sync()
             fresh.publish()
             self._files.sync_folder(path)
@@ -311,13 +497,20 @@ class Appender:
             if fresh is not None:
                 fresh.discard()
             raise failure(path, error, "what is not safe could not be written anew") from error
-        old = [*self._sealed, self._active]
+        old, unsafe = [*self._sealed, self._active], list(self._unsynced)
         self._active, self._sealed, self._failed = fresh, [], None
         self._names_changed = False
         self._counters["rewrites"] += 1
         log.warning("%s: %d records were written anew", path, len(records))
-        self._mark_safe(self.written)
-        self._drop(old, records)
+        self.stored = self.frame.first
+        self._mark_safe(self.stored, self.stored)
+        self.frame.finish()
+        self._drop(old, unsafe)
+        while self.frame.is_open():  # what was added while an area was waiting to be stored
+            self._put_taken()
+        self._unstored = False
+        with contextlib.suppress(OSError):  # what is left of it is in the new segment
+            self._tail.drop()
 
     def _drop(self, old: list[ActiveSegment], records: list[_Unsynced]) -> None:
         """Take away what the new segment has replaced.  If that fails, its term still says so."""

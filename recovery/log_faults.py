@@ -45,6 +45,22 @@ class _Inode:
         self.disk = bytearray()
         self.dirty: set[int] = set()
         self.modified_ns = 0
+        self.mapped: dict[int, bytes] | None = None  #: pages as they were last called clean
+
+    def look(self) -> None:
+        """Find the pages that were written to through a mapping."""
+        if self.mapped is not None:
+            for page in range(-(-len(self.content) // PAGE)):
+                now = bytes(self.content[page * PAGE : (page + 1) * PAGE])
+                if self.mapped.get(page) != now:
+                    self.dirty.add(page)
+
+    def clean(self) -> None:
+        """Call all pages clean."""
+        self.dirty.clear()
+        if self.mapped is not None:
+            pages = range(-(-len(self.content) // PAGE))
+            self.mapped = {p: bytes(self.content[p * PAGE : (p + 1) * PAGE]) for p in pages}
 
     def touch(self, start: int, stop: int) -> None:
         self.dirty.update(range(start // PAGE, (max(start, stop - 1)) // PAGE + 1))
@@ -115,6 +131,12 @@ class FaultyFile:
         files.step()
         content.extend(bytes(grows))
 
+    def map(self, size: int) -> memoryview:
+        """See `File`."""
+        self._files.step()
+        self._inode.mapped = {}
+        return memoryview(self._inode.content)[:size]
+
     def truncate(self, size: int) -> None:
         """See `File`."""
         if self._files.chance(self._files.faults.truncate_error):
@@ -128,17 +150,18 @@ class FaultyFile:
     def sync(self) -> None:
         """See `File`."""
         files, inode = self._files, self._inode
+        inode.look()
         if files.chance(files.faults.sync_error):
-            for page in inode.dirty:
+            for page in sorted(inode.dirty):
                 if files.rng.random() < 0.5:
                     inode.save(page)
-            inode.dirty.clear()  # and the rest is lost, although it is called clean
+            inode.clean()  # and the rest is lost, although it is called clean
             raise OSError(errno.EIO, "Input/output error")
         files.step()
         for page in inode.dirty:
             inode.save(page)
         inode.resize_disk(len(inode.content))
-        inode.dirty.clear()
+        inode.clean()
 
     def size(self) -> int:
         """See `File`."""
@@ -215,6 +238,7 @@ class FaultyFiles:
 
     def _remains(self, inode: _Inode) -> bytearray:
         rng = self.rng
+        inode.look()
         kept = rng.choice((0.0, 0.5, 0.9, 1.0))
         low, high = sorted((len(inode.disk), len(inode.content)))
         size = rng.choice((low, high, rng.randint(low, high)))

@@ -6,7 +6,8 @@ below it that fails, fills up or crashes (`log_faults`).
 
 Reading is by `pread`, not by mmap.  Measured: copying frames of 128 KiB out of the page cache, 7.4
 against 6.4 GB/s; and a bad sector or a file cut by somebody else is an `OSError` or a short read,
-where a mapping would end the process with SIGBUS.
+where a mapping would end the process with SIGBUS.  The tail is the exception: it is written through
+a mapping (`log_tail`), and read like all else.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import stat
 from collections.abc import Sequence
@@ -45,6 +47,9 @@ class File(Protocol):
 
     def allocate(self, offset: int, size: int) -> None:
         """Have room for these bytes; they read as zeros.  Nothing where that is not known."""
+
+    def map(self, size: int) -> memoryview:
+        """The first bytes as memory: what is written there is in the file."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend."""
@@ -119,6 +124,10 @@ class RealFile:
             except OSError as error:
                 if error.errno not in _NO_ALLOCATION:
                     raise
+
+    def map(self, size: int) -> memoryview:
+        """See `File`."""
+        return memoryview(mmap.mmap(self._fd, size))
 
     def truncate(self, size: int) -> None:
         """See `File`."""

@@ -14,6 +14,7 @@ from meshmsg.recovery.log_epochs import Journal
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_format import END_RECORD, LOSS_RECORD, NUMBER_MAX, SegmentName
 from meshmsg.recovery.log_segment import Record, Segment, find_tail, read_index
+from meshmsg.recovery.log_tail import TailReader
 
 Place = tuple[int, int]
 
@@ -46,7 +47,18 @@ def stop_of(folder: LogFolder, name: SegmentName, journal: Journal) -> int:
     known = journal.find(name.epoch)
     if known is not None and known.stop is not None:
         return known.stop
-    return _end_of(folder, name)
+    return _tail_stop(folder, name)
+
+
+def _tail_stop(folder: LogFolder, name: SegmentName) -> int:
+    """What comes after the last event of an epoch that is written, whose last segment this is."""
+    tail = TailReader(folder.files, folder.path)
+    while True:
+        stop = _end_of(folder, name)
+        found = tail.stop(name.epoch, stop)
+        # Stored between the two looks, its events are in the segment now, or in the next one.
+        if not tail.is_ahead or stop == _end_of(folder, name):
+            return found
 
 
 def _end_of(folder: LogFolder, name: SegmentName) -> int:
@@ -70,7 +82,14 @@ def at_time(
 
     What is missing just before it may have been as late, and comes first.
     """
+    # Before the look: what is stored meanwhile lies behind it.
+    end = _end_of(folder, segments[-1]) if segments else 0
     at, found = _segment_at(folder, segments, time_ns)
+    newest = None
+    if found is None and segments:
+        newest, is_late = _behind(folder, segments[-1], end, time_ns)
+        if is_late:
+            return newest
     until = (NUMBER_MAX, 0) if found is None else (segments[at].epoch, found)
     if found is None or found == segments[at].first:
         before = segments[at - 1] if at else None
@@ -78,7 +97,29 @@ def at_time(
         missing = journal.first_missing(after, until)
         if missing is not None:
             return missing.epoch, missing.first
-    return None if found is None else until
+    return newest if found is None else until
+
+
+def _behind(folder: LogFolder, last: SegmentName, end: int, time_ns: int) -> tuple[Place, bool]:
+    """That of the first event from `end` on that is as late, or what comes next; whether it is."""
+    tail = TailReader(folder.files, folder.path)
+    while True:
+        while (piece := tail.read(None, last.epoch, end)) is not None:
+            frame = Frame(piece.data)
+            index = frame.first_at(time_ns)
+            if index < frame.count:
+                return (last.epoch, frame.first + index), True
+            end = piece.stop
+        # What was in the tail may be in segments by now, and they may be later ones.
+        names = [name for name in folder.segments() if name.epoch == last.epoch]
+        newer = [name for name in names if name.first >= last.first]
+        stop = _end_of(folder, newer[-1]) if newer else end
+        if stop <= end:
+            return (last.epoch, end), False
+        _, found = _segment_at(folder, newer, time_ns)
+        if found is not None:
+            return (last.epoch, max(found, end)), True
+        end = stop
 
 
 def _segment_at(

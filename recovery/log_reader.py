@@ -27,6 +27,7 @@ from meshmsg.recovery.log_format import (
     SegmentName,
 )
 from meshmsg.recovery.log_segment import Record, Segment, read_index
+from meshmsg.recovery.log_tail import TailReader
 from meshmsg.recovery.receiver import Run
 
 
@@ -49,10 +50,11 @@ class LogReader:
     ...         print(item)
     """
 
-    def __init__(self, folder: str | LogFolder, *, files: Files = REAL) -> None:
+    def __init__(self, folder: str | LogFolder, *, files: Files = REAL, joins: bool = True) -> None:
         self.folder = LogFolder(folder, files=files) if isinstance(folder, str) else folder
         self.counters: Counter[str] = Counter()
         self._files = self.folder.files
+        self._joins = joins  # small frames: else each is read as it was written
         self.stream = ""
         self.wire_id = UNKNOWN
         self.codec = "msgpack"
@@ -67,6 +69,7 @@ class LogReader:
         self._limit = NUMBER_MAX + 1  # where the next segment takes over
         self._damage = False  # since the last record something was passed over
         self._done: SegmentName | None = None  # read to its end
+        self._tail = TailReader(self._files, self.folder.path)
 
     # --- life ---
 
@@ -180,10 +183,11 @@ class LogReader:
                 return
             yield item
 
-    def step(self, *, check: bool = True) -> Entry | Loss | None:
+    def step(self, stop: int = NUMBER_MAX + 1, *, check: bool = True) -> Entry | Loss | None:
         """The next frame or loss; `None` if there is nothing more yet.
 
-        With `check` false a frame may be damaged; its range is right all the same.
+        Frames that begin at `stop` or later are not joined to it.  With `check` false a frame may
+        be damaged; its range is right all the same.
         """
         while True:
             segment = self._segment
@@ -195,21 +199,26 @@ class LogReader:
                     return None
                 continue
             last = self._is_last(segment)
-            record = segment.record(self._offset, check=check or last)
+            limit = min(stop, self._limit) if self._joins else 0
+            record = segment.joined(self._offset, self.next, limit)
+            record = record or segment.record(self._offset, check=check or last)
             if last and record is not None and record.content is None:
                 record = self._settled(segment, record)
             if record is None:
                 if not self._pass_over(segment):
-                    return self._missing_end(segment)
+                    found = self._from_tail()
+                    if found is None and self._tail.is_ahead and self._has_more(segment):
+                        continue  # what was in the tail when we looked is in the segment now
+                    return found or self._missing_end(segment)
             elif record.kind == END_RECORD or record.first >= self._limit:
                 if record.kind == END_RECORD and self.next < record.first <= self._limit:
-                    return self._lose(record.first, "corrupt" if self._damage else "gone")
+                    return self._passed_over(record.first)
                 if not self._finish(segment):
-                    return None
+                    return self._from_tail()  # a crash may have taken the next segment, not that
             elif record.stop <= self.next:
                 self._offset, self._damage = record.end, False
             elif record.first > self.next:
-                return self._lose(record.first, "corrupt" if self._damage else "gone")
+                return self._passed_over(record.first)
             else:
                 self._offset = record.end
                 return self._take(record)
@@ -225,6 +234,10 @@ class LogReader:
         content = record.content
         if content is None:
             self.counters["damaged_frames"] += 1
+            found = self._from_tail()  # a crash tore the segment, and came before the tail went
+            if found is not None:
+                self._offset = record.offset  # the tail may have a part of it only
+                return found
             return self._lose(record.stop, "corrupt")
         if record.kind == LOSS_RECORD:
             reason = content.decode(errors="replace")
@@ -287,6 +300,27 @@ class LogReader:
         else:
             self._leave()  # replaced, or removed: the place is found again by its number
         return True
+
+    def _passed_over(self, stop: int) -> Entry | Loss:
+        """What lies before a record: in the tail still, where a crash tore the segment, or lost."""
+        if self._damage and (found := self._from_tail()) is not None:
+            return found
+        return self._lose(stop, "corrupt" if self._damage else "gone")
+
+    def _from_tail(self) -> Entry | None:
+        """At the live edge: what is not in a segment yet."""
+        piece = self._tail.read(self.wire_id, self.epoch, self.next)
+        if piece is None:
+            return None
+        self.next = piece.stop
+        self._damage = False
+        return Entry(self.epoch, *piece)
+
+    def _has_more(self, segment: Segment) -> bool:
+        """At the live edge: whether a record or a segment has come since."""
+        segment.refresh()
+        record = segment.record(self._offset)
+        return (record is not None and record.content is not None) or self._look_again(segment)
 
     def _missing_end(self, segment: Segment) -> Loss | None:
         """At the live edge: the loss, if the writer has ended the epoch further on than this."""

@@ -1,4 +1,4 @@
-"""What is done to a log when it is opened for writing: cut the torn tail, close the old books.
+"""What is done to a log when it is opened for writing: cut a torn write, store the tail.
 
 Only the last segment is looked at, from the last index entry that proves right.  Everything else
 was ended properly by an earlier start, and what is damaged there is found by whoever reads it.
@@ -8,15 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from meshmsg._errors import LogError
+from meshmsg._frame import Frame
+from meshmsg._subframe import cut
 from meshmsg.recovery.log_active import END_BYTES, FRESH, end_parts
 from meshmsg.recovery.log_epochs import Journal, read_journal
 from meshmsg.recovery.log_files import File, Files, write_all
 from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_format import SegmentName, in_effect, salt_of
-from meshmsg.recovery.log_segment import CHUNK_MAX, Segment, find_tail, read_index
+from meshmsg.recovery.log_format import (
+    DATA_START,
+    END_RECORD,
+    FRAME_RECORD,
+    LOSS_RECORD,
+    TIME_MIN,
+    SegmentName,
+    encode_record,
+    in_effect,
+    record_size,
+    salt_of,
+)
+from meshmsg.recovery.log_segment import CHUNK_MAX, Segment, Tail, find_tail, read_index
+from meshmsg.recovery.log_tail import TAIL_FILE, Piece, TailReader
 
 
 @dataclass(slots=True)
@@ -31,6 +46,8 @@ class Recovery:
     """The last segment."""
     next: int = 0
     """What comes after the last event of the last epoch."""
+    tail_events: int = 0
+    """Events that only the tail had, and that are in the last segment now."""
     cut_bytes: int = 0
     """Bytes of a torn write that were cut off."""
     problems: list[str] = field(default_factory=list)
@@ -60,7 +77,7 @@ def _recover(folder: LogFolder) -> Recovery:
         found.last = segments[-1]
         if _recover_last(files, path, segments[-1], found):
             break
-        # Made, and never written to: the crash came before its head was safe.
+        # The crash came before its head was safe.
         files.remove(f"{path}/{segments.pop().file}")
         found.last = None
     for known in found.journal.epochs:
@@ -70,6 +87,7 @@ def _recover(folder: LogFolder) -> Recovery:
             if journal.floor[0] == known.epoch:
                 stop = max(stop, journal.floor[1])
             found.journal = found.journal.with_epoch(known.epoch, known.first, stop)
+    files.remove(f"{path}/{TAIL_FILE}")
     return found
 
 
@@ -95,22 +113,98 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         segment = Segment(file, name, strict=True)
         found.next = name.first
         if segment.head is None:
-            if not file.read_at(CHUNK_MAX, 0).strip(b"\0"):
+            begun = file.read_at(CHUNK_MAX, 0).strip(b"\0")
+            if not begun or _is_in_tail(files, path, name, found.journal):
                 return False
             found.problems.append(f"{name.file}: the head is damaged, both copies of it")
             return True
-        tail = find_tail(segment, read_index(files, path, segment))
-        found.next = tail.next
+        entries = read_index(files, path, segment)
+        tail = find_tail(segment, entries)
         keep = tail.end + (END_BYTES if tail.finished else 0)
         found.cut_bytes = segment.content_bytes(keep)
+        reader = TailReader(files, path)
+        pieces = list(reader.pieces(segment.head.wire_id, segment.head.epoch))
+        if pieces:
+            start = segment.seek(entries, pieces[0].first)
+            tail = _before_damage(segment, start, tail, pieces)
+            _write_again(file, start, tail.end)
+        stored = _store_tail(file, salt_of(segment.head), tail, pieces, found)
+        found.next = stored.next
+        keep = stored.end + (END_BYTES if stored.finished else 0)
         if file.size() != keep:
             file.truncate(keep)
-        if not tail.finished:
-            _end(file, salt_of(segment.head), tail.end, tail.next, tail.latest_ns)
+        if not stored.finished:
+            _end(file, salt_of(segment.head), stored.end, stored.next, stored.latest_ns)
         file.sync()
         return True
     finally:
         file.close()
+
+
+def _is_in_tail(files: Files, path: str, name: SegmentName, journal: Journal) -> bool:
+    """Whether a segment without a head was never safe, and the tail has what was called so.
+
+    The first segment of an epoch is on the disk before an event is taken; a later one may be
+    named there with some of its pages, and its head not among them.
+    """
+    known = journal.find(name.epoch)
+    reader = TailReader(files, path)
+    further = reader.stop(name.epoch, name.first) > name.first or reader.is_ahead
+    return further and known is not None and known.first < name.first
+
+
+def _before_damage(segment: Segment, offset: int, end: Tail, pieces: list[Piece]) -> Tail:
+    """Where the records end, or where the first torn one is if the tail has all from there on."""
+    at = Tail(offset, segment.name.first, TIME_MIN, False)
+    while (record := segment.record(at.end)) is not None and record.content is not None:
+        at = Tail(record.end, record.stop, max(at.latest_ns, record.time_ns), False)
+        if at.end >= end.end:
+            return end
+    if not any(piece.first <= at.next < piece.stop for piece in pieces):
+        return end
+    offset = at.end
+    while (further := segment.resync(offset)) is not None:
+        found = segment.record(further)
+        if found is not None and found.kind != END_RECORD and found.stop > pieces[-1].stop:
+            return end  # what stands there is nowhere else
+        offset = further
+    return at
+
+
+def _write_again(file: File, start: int, stop: int) -> None:
+    """Write what is there once more: the tail, which may be all that the disk has of it, will go.
+
+    After a sync that failed the kernel shows records that it has not written and never will.
+    """
+    at = 0 if start == DATA_START else start
+    while at < stop:
+        data = file.read_at(min(CHUNK_MAX, stop - at), at)
+        if not data:
+            return
+        write_all(file, [data], at)
+        at += len(data)
+
+
+def _store_tail(file: File, salt: int, end: Tail, pieces: Iterable[Piece], found: Recovery) -> Tail:
+    """Write behind the last record what only the log's tail has; returns where that ends."""
+    for first, stop, time_ns, data in pieces:
+        if stop <= end.next:
+            continue
+        if first < end.next:
+            frame = Frame(data)
+            data = cut(frame, end.next - first, frame.count)
+            first = end.next
+        offset = end.end
+        if first > end.next:  # a record that should have come before is torn, or an entry damaged
+            found.problems.append(f"events {end.next} to {first - 1} are missing before the tail")
+            parts = encode_record(salt, offset, LOSS_RECORD, end.next, first, 0, b"corrupt")
+            write_all(file, parts, offset)
+            offset += record_size(len(b"corrupt"))
+        parts = encode_record(salt, offset, FRAME_RECORD, first, stop, time_ns, data)
+        write_all(file, parts, offset)
+        found.tail_events += stop - first
+        end = Tail(offset + record_size(len(data)), stop, max(end.latest_ns, time_ns), False)
+    return end
 
 
 def _end(file: File, salt: int, offset: int, next_: int, latest_ns: int) -> None:

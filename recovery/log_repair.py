@@ -22,8 +22,11 @@ class Steps(Protocol):
     def seek(self, epoch: int, seq: int) -> None:
         """Stand before this event."""
 
-    def step(self) -> Entry | Loss | None:
-        """The next frame or loss; `None` if there is nothing more yet."""
+    def step(self, stop: int) -> Entry | Loss | None:
+        """The next frame or loss; `None` if there is nothing more yet.
+
+        Frames that begin at `stop` or later are not joined to it.
+        """
 
 
 def find_frames(
@@ -48,7 +51,7 @@ def find_frames(
             continue
         reader.seek(epoch, at)
         while at < stop:
-            item = reader.step()
+            item = reader.step(stop)
             if item is None or item.epoch != epoch:
                 break  # the rest is yet to come, or never was
             at = item.stop

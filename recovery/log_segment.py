@@ -27,6 +27,7 @@ from meshmsg.recovery.log_format import (
     salt_of,
 )
 from meshmsg.recovery.log_index import INDEX_BYTES_MAX, IndexEntry, decode_index
+from meshmsg.recovery.log_join import join_records, topics_are_good
 
 #: Read at once: little where little is expected, more while there is more.
 CHUNK_MIN = 64 * 1024
@@ -60,6 +61,7 @@ class Segment:
         self.head: SegmentHead | None = None
         self.damaged_heads = 0
         self._salt = 0
+        self._apart_until = 0  # before this offset, records are read one by one
         self.read_head()
 
     @classmethod
@@ -111,16 +113,42 @@ class Segment:
             head.kind, head.first, head.stop, head.time_ns, content, offset, offset + head.size
         )
 
+    def joined(self, offset: int, first: int, limit: int) -> Record | None:
+        """Small frames from an offset on as one record; `None` where there are not two.
+
+        The first of them holds the event `first`; each of them begins before `limit`.
+        """
+        if self.head is None or offset < self._apart_until or not 0 <= first < limit:
+            return None
+        at = self._reach(offset)
+        found = join_records(
+            self._chunk, at, offset, segment=self.head, salt=self._salt, first=first, limit=limit
+        )
+        if found is None:
+            return None
+        end = offset + found.size
+        if not topics_are_good(found.frame):
+            self._apart_until = end  # which of them is to blame, each says for itself
+            return None
+        return Record(
+            FRAME_RECORD, found.first, found.stop, found.time_ns, found.frame, offset, end
+        )
+
     def head_at(self, offset: int) -> RecordHead | None:
         """The head of the record at an offset, without its content."""
         return None if self.head is None else self._head_at(offset)
 
     def _head_at(self, offset: int) -> RecordHead | None:
+        at = self._reach(offset)
+        return read_record_head(self._salt, offset, self._chunk, at)
+
+    def _reach(self, offset: int) -> int:
+        """Have a record's head read; returns where it is in the chunk."""
         at = offset - self._chunk_at
         if not 0 <= at <= len(self._chunk) - _LOOK_BYTES:
             self._load(offset)
-            at = 0
-        return read_record_head(self._salt, offset, self._chunk, at)
+            return 0
+        return at
 
     def _bytes(self, start: int, length: int) -> bytes | None:
         at = start - self._chunk_at

@@ -147,7 +147,7 @@ def verify(folder: LogFolder) -> Report:
     """Read every byte of a log; raises `LogError` if it is none."""
     summary = summarize(folder)
     report = Report(folder.path, summary.stream, bytes=summary.bytes, problems=summary.problems)
-    with LogReader(folder) as reader:
+    with LogReader(folder, joins=False) as reader:
         reader.seek_earliest()
         for item in reader.runs():
             if isinstance(item, Loss):

@@ -43,18 +43,18 @@ class _Window:
         if at > self.stop + SKIP_EVENTS:
             return False
         self._index = len(self._items)
-        while self.stop < at and (item := self.step(room)[0]) is not None:
+        while self.stop < at and (item := self.step(room, at)[0]) is not None:
             if item.epoch != self.epoch:
                 break
         self._index = bisect_right(self._stops, at)
         return self.stop >= at
 
-    def step(self, room: int) -> tuple[Entry | Loss | None, bool]:
+    def step(self, room: int, stop: int) -> tuple[Entry | Loss | None, bool]:
         """The next piece, and whether it was there already; keeps about `room` bytes."""
         if self._index < len(self._items):
             self._index += 1
             return self._items[self._index - 1], True
-        item = self.reader.step()
+        item = self.reader.step(stop)
         if item is None or item.epoch != self.epoch:
             return item, False
         self._items.append(item)
@@ -124,10 +124,10 @@ class LogWindows:
         self._windows.append((folder.path, window))
         return window
 
-    def step(self) -> Entry | Loss | None:
-        """The next frame or loss; `None` if there is nothing more yet."""
+    def step(self, stop: int) -> Entry | Loss | None:
+        """The next frame or loss; `None` if there is nothing more yet.  See `LogReader.step`."""
         assert self._current is not None
-        item, shared = self._current.step(self._room)
+        item, shared = self._current.step(self._room, stop)
         self.shared += shared
         if item is None:
             return None

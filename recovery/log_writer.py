@@ -12,13 +12,15 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshmsg._control import stream_wire_id
-from meshmsg._errors import ClosedError, LogError, LogFull, LogLocked
+from meshmsg._errors import ClosedError, LogError, LogFull, LogLocked, ProtocolError
+from meshmsg._frame import Frame
 from meshmsg._log_words import FsyncWord, Retention
-from meshmsg.recovery.log_appender import Appender, LogSettings, failure
+from meshmsg._tail_frame import TAIL_ROWS_MAX, TailFrame, padded
+from meshmsg.recovery.log_appender import Appender, LogSettings, TailEvent, events_of, failure
 from meshmsg.recovery.log_commit import IDLE_S, Committer
 from meshmsg.recovery.log_cursors import Cursors
 from meshmsg.recovery.log_epochs import Journal, write_journal
@@ -31,7 +33,6 @@ from meshmsg.recovery.log_format import (
     SegmentName,
     in_effect,
     latest_time,
-    record_size,
 )
 from meshmsg.recovery.log_holds import Holds
 from meshmsg.recovery.log_recovery import Recovery, recover
@@ -45,6 +46,9 @@ RETAIN_NS = 30 * 10**9
 #: With more than `retention` has room for written since it was looked what has expired, and more
 #: than this, whoever appends waits until that is gone.
 LATE_BYTES_MIN = 1024 * 1024
+#: A frame with at most so many bytes and events is not worth a record of its own.
+SMALL_BYTES = 8 * 1024
+SMALL_EVENTS = 32
 #: How often cursors that have moved are written.
 SAVE_NS = 10**9
 
@@ -86,10 +90,11 @@ class LogWriter:
         self._appender: Appender | None = None
         self._ended: tuple[int, int] | None = None  # an epoch that the journal has yet to close
         self._rolled = False
+        self._turns = 0  # of the tail, when it was made safe last
         self._retained_ns = 0
         most = self.settings.retention.bytes_max
         self._late_bytes_max = math.inf if most is None else max(most, LATE_BYTES_MIN)
-        self._late_bytes = 0  # written since it was looked what has expired
+        self._looked_bytes = 0  # had been stored when it was looked what has expired
         self._saved_ns = 0
         self.holds = Holds(self.cursors(), stream, clock, self.settings.hold_timeout_s)
         self._committer: Committer | None = None
@@ -187,13 +192,13 @@ class LogWriter:
     def _start(self, epoch: int, first: int) -> None:
         if self._lock_file is None:
             raise ClosedError("the log is not open: use it in a with block")
+        if self._appender is not None:
+            self._appender.store()  # on a full disk it is not let go: the next one makes a new tail
         old, self._appender = self._appender, None
-        number = 0
         try:
             if old is not None:
                 # Remembered, should any of this fail: else readers would take it for empty.
                 self._ended = (old.epoch, old.next)
-                number = old.written
                 old.close()
             if self._ended is not None:
                 ended, stop = self._ended
@@ -202,6 +207,7 @@ class LogWriter:
             self._record(epoch, first, None)
             self.recovery.last_epoch = epoch
             last = self.recovery.last
+            self._looked_bytes = self._turns = 0
             self._appender = Appender(
                 self._files,
                 self.folder.path,
@@ -211,7 +217,6 @@ class LogWriter:
                 epoch=epoch,
                 term=last.term + 1 if last is not None and last.epoch == epoch else 0,
                 first=first,
-                number=number,
                 tracks=self._fsync.word != "never",
                 clock=self._clock,
                 on_roll=self._on_roll,
@@ -263,11 +268,6 @@ class LogWriter:
         """Events of this epoch before this number are safe."""
         return self._open().durable
 
-    @property
-    def written(self) -> int:
-        """The number of the last record: with `sync`, all up to it are safe."""
-        return self._open().written
-
     def _open(self) -> Appender:
         appender = self._appender
         if appender is None:
@@ -275,58 +275,117 @@ class LogWriter:
         return appender
 
     def append(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> int:
-        """Write a frame, and with `always` wait for the disk; returns the record's number.
+        """Write a frame, and with `always` wait for the disk; returns what to `sync`.
 
         Raises `LogFull`, `LogError`.  From `write`, then nothing was written.  From waiting for
         the disk, it was: `sync` waits again, and nobody may be told that the event is safe.
         """
-        number = self.write(frame, first, stop, time_ns)
+        self.write(frame, first, stop, time_ns)
         if self._fsync.word == "always":
-            self.sync(number)
-        return number
+            self.sync(stop)
+        return stop
 
     def write(self, frame: bytes, first: int, stop: int, time_ns: int | None = None) -> int:
-        """Write a frame; it outlives this process when this returns.  Raises as `append`."""
-        latest = latest_time(frame) if time_ns is None else time_ns
-        return self._write(FRAME_RECORD, frame, first, stop, latest)
+        """Write a frame; it outlives this process when this returns.  Raises as `append`.
 
-    def append_loss(self, first: int, stop: int, reason: str, time_ns: int = 0) -> int:
+        A small one is not stored as it is: its events gather with others in the tail.
+        """
+        small = self._small(frame, first, stop)
+        if small is not None:
+            self.add(events_of(small))
+            return stop
+        latest = latest_time(frame) if time_ns is None else time_ns
+        self._write(FRAME_RECORD, frame, first, stop, latest)
+        return stop
+
+    def _small(self, frame: bytes, first: int, stop: int) -> Frame | None:
+        """A frame whose events fit into the tail, and would be the same there."""
+        most = min(SMALL_BYTES, self.event_bytes_max)
+        if len(frame) > most or stop - first > SMALL_EVENTS or first != self.next:
+            return None
+        try:
+            found = Frame(frame)
+        except ProtocolError:
+            return None
+        said = (found.stream, found.epoch, found.first, found.stop)
+        return found if said == (self._about.wire_id, self.epoch, first, stop) else None
+
+    def append_loss(self, first: int, stop: int, reason: str, time_ns: int = 0) -> None:
         """Record that these events are missing here and why; raises as `write`."""
         note = reason.encode()[:NOTE_BYTES_MAX]
-        return self._write(LOSS_RECORD, note, first, stop, time_ns)
+        self._write(LOSS_RECORD, note, first, stop, time_ns)
 
-    def _write(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> int:
-        appender = self._appender
-        if appender is None:
-            raise ClosedError("the log is closed, or no epoch has begun")
+    def _write(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> None:
         try:
-            number = appender.write(kind, content, first, stop, time_ns)
+            self._open().write(kind, content, first, stop, time_ns)
         except LogFull as error:
             raise self.holds.explain(error) from error
+        self._wrote()
+
+    def add(self, events: Sequence[TailEvent]) -> None:
+        """Add small events behind all others; raises as `write`."""
+        try:
+            self._open().add(events)
+        except LogFull as error:
+            raise self.holds.explain(error) from error
+        self._wrote()
+
+    def has_room(self, needed: int) -> bool:
+        """Whether anybody can add an event of so many bytes to the tail."""
+        frame = self.frame
+        room = self.settings.area_bytes - frame.at - padded(needed)
+        return not frame.shut and room >= 0 and frame.count < TAIL_ROWS_MAX
+
+    def make_room(self) -> None:
+        """Make room in the tail, which `frame` is added to; raises as `write`."""
+        try:
+            self._open().make_room()
+        except LogFull as error:
+            raise self.holds.explain(error) from error
+        self._wrote()
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        """Keep everybody else from adding events."""
+        return self._open().exclusive()
+
+    @property
+    def frame(self) -> TailFrame:
+        """The tail, to which any thread adds small events unless it is shut."""
+        return self._open().frame
+
+    @property
+    def event_bytes_max(self) -> int:
+        """What an event may have to be added to the tail; none may where this is 0."""
+        return self.settings.area_bytes // 4
+
+    def want(self) -> None:
+        """Have what was added to the tail made safe as `fsync` says."""
         if self._committer is not None and self._fsync.by_thread:
             self._committer.want()
+
+    def _wrote(self) -> None:
+        appender = self._open()
+        self.want()
         if appender.unsynced_bytes > self.settings.unsynced_bytes_max:
             self.counters["sync_waits"] += 1
-            appender.sync(number)
-        self._late_bytes += record_size(len(content))
-        if self._late_bytes > self._late_bytes_max:
+            appender.sync(appender.stored, in_segments=True)
+        if appender.stored_bytes - self._looked_bytes > self._late_bytes_max:
             self._keep_up()
-        return number
 
-    def sync(self, number: int, timeout: float | None = None) -> None:
-        """Return when the record with this number is on the disk; with `never`, at once.
+    def sync(self, stop: int, timeout: float | None = None) -> None:
+        """Return when all events before `stop` are on the disk; with `never`, at once.
 
         Raises `LogError`, `WaitTimeout`.
         """
         if self._fsync.word != "never":
-            self._open().sync(number, timeout)
+            self._open().sync(stop, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all that was written is safe, as far as the `fsync` word promises it.
 
         Raises `LogError`, `WaitTimeout`.
         """
-        self.sync(self._open().written, timeout)
+        self.sync(self.next, timeout)
 
     # --- in the background ---
 
@@ -336,8 +395,10 @@ class LogWriter:
         Returns in how many seconds it is to be done again, if nothing is written before.
         """
         appender = self._appender
+        if appender is not None:
+            appender.store_aged()
         if appender is not None and self._fsync.by_thread:
-            appender.sync(appender.written)
+            self._commit(appender)
         now_ns = self._clock()
         if abs(now_ns - self._saved_ns) > SAVE_NS:  # the clock may be set back
             self._saved_ns = now_ns
@@ -349,6 +410,23 @@ class LogWriter:
         if not self.holds.has_moved:
             return IDLE_S
         return max(0.0, (self._saved_ns + SAVE_NS - now_ns) / 1e9)
+
+    def _commit(self, appender: Appender) -> None:
+        """Make safe what was published, by segments alone while the tail fills quickly.
+
+        An area of the tail that was synced has to wait for its segment before it is used again;
+        where it is soon full, its events are safe as soon in the segment.
+        """
+        turns, self._turns = self._turns, appender.turns
+        busy = turns != appender.turns
+        if self._committer is not None:
+            self._committer.busy = busy
+        if not busy:
+            appender.sync(appender.next)
+            return
+        appender.sync(appender.stored, in_segments=True)
+        if appender.durable < appender.next:
+            self.want()
 
     def _on_roll(self) -> None:
         self._rolled = True
@@ -373,7 +451,8 @@ class LogWriter:
 
     def _retain(self, retention: Retention, now_ns: int | None) -> list[SegmentName]:
         path = self.folder.path
-        self._late_bytes = 0
+        if self._appender is not None:
+            self._looked_bytes = self._appender.stored_bytes
         self._save_holds()
         try:
             sizes = self.folder.sizes()
@@ -406,7 +485,7 @@ class LogWriter:
     def _make_safe(self) -> None:
         appender = self._appender
         if appender is not None and self._fsync.word != "never":
-            appender.sync(appender.written)
+            appender.sync(appender.next)
 
     def _latest_ns(self, name: SegmentName) -> int:
         """The time of a segment's newest event, or when the file was written last."""

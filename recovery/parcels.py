@@ -28,7 +28,7 @@ class Parcels:
     def parsed(self, first: int, data: bytes) -> Frame:
         """The frame that begins there, read."""
         frame = self._frames.get(first)
-        if frame is None:
+        if frame is None or frame.data is not data:  # what was read later may have more events
             frame = self._frames[first] = Frame(data)
             if len(self._frames) > FRAMES_CACHED:
                 self._frames.popitem(last=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,11 +59,17 @@ class RepairAnswer:
 
 
 class DurableLog(Protocol):
-    """Where events are written before they count as published."""
+    """Where events are written before they count as published.
+
+    An event is added to the open frame and to the log's tail at once, by who publishes it.
+    """
 
     @property
     def next(self) -> int:
         """One past the last event that was written."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Keep everybody else from adding events to the tail."""
 
     def write(self, frame: bytes, first: int, stop: int) -> int:
         """Write a frame; if this raises, nothing was written."""
@@ -126,9 +133,9 @@ class StreamSender:
         frame = None
         # Interrupted (Ctrl-C, no memory) in between, the same events are sealed the next time, or,
         # once they are kept, found missing by subscribers and sent again from the buffer.
-        if count and first >= self.sealed:
+        if count and first >= self._sealed_or_held:
             frame = builder.encode(self.wire_id, self.epoch)
-            self._keep(frame, first, first + count, now)
+            self._hold(frame, first, first + count, now)
         builder.finish()
         return frame
 
@@ -148,39 +155,51 @@ class StreamSender:
 
         Raises what the log does; then nothing has happened.
         """
-        if self.builder.is_open():
-            return None
-        if self.log is not None and self.log.next > self.builder.first:
-            # Interrupted (Ctrl-C) between the log and here: what it has is published.
-            self.builder.reserve(self.log.next - self.builder.first)
-        first = self.builder.first
-        frame = encode_frame(
-            self.wire_id,
-            self.epoch,
-            first,
-            topic,
-            payloads,
-            time_ns,
-            raw=raw,
-            keys=keys,
-            headers=headers,
-            length=length,
-        )
-        stop = first + len(payloads)
-        if self.log is not None:
-            self.log.write(frame, first, stop)  # nobody adds events meanwhile: see `Outlet`
-        if not self.builder.reserve(len(payloads)):
-            return None  # somebody added an event meanwhile
+        log = self.log
+        with nullcontext() if log is None else log.exclusive():
+            if self.builder.is_open():
+                return None
+            first, stop = self.builder.first, self.builder.first + len(payloads)
+            frame = encode_frame(
+                self.wire_id,
+                self.epoch,
+                first,
+                topic,
+                payloads,
+                time_ns,
+                raw=raw,
+                keys=keys,
+                headers=headers,
+                length=length,
+            )
+            try:
+                if log is not None:
+                    log.write(frame, first, stop)
+                elif not self.builder.reserve(len(payloads)):
+                    return None  # somebody added an event meanwhile
+            finally:
+                # Also if it was interrupted (Ctrl-C): what the log has is published.
+                if log is not None:
+                    self.builder.reserve(log.next - first)
+            self._hold(frame, first, stop, now)
+            return frame
+
+    def _hold(self, frame: bytes, first: int, stop: int, now: float) -> None:
         if self.holds:
             self._held.append((first, stop, frame))
         else:
             self._keep(frame, first, stop, now)
-        return frame
 
-    def release(self, stop: int, *, now: float) -> list[bytes]:
-        """Events before `stop` are safe: the frames that may be sent now."""
+    @property
+    def _sealed_or_held(self) -> int:
+        return self._held[-1][1] if self._held else self.sealed
+
+    def release(self, durable: int, *, now: float) -> list[bytes]:
+        """Events before `durable` are safe: the frames that may be sent now."""
+        if self.builder.is_open() and self._sealed_or_held < durable:
+            self.seal(now=now)
         frames = []
-        while self._held and self._held[0][1] <= stop:
+        while self._held and self._held[0][1] <= durable:
             first, end, frame = self._held.popleft()
             self._keep(frame, first, end, now)
             frames.append(frame)

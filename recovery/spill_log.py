@@ -37,6 +37,7 @@ class _UnsyncedFile:
         self.write_at = file.write_at
         self.read_at = file.read_at
         self.allocate = file.allocate
+        self.map = file.map
         self.truncate = file.truncate
         self.size = file.size
         self.close = file.close
@@ -124,7 +125,9 @@ class SpillLog:
             self._stream,
             mesh=self._mesh,
             codec=self._codec,
-            settings=LogSettings(fsync="never", segment_bytes=segment_bytes, allocate_bytes=0),
+            settings=LogSettings(
+                fsync="never", segment_bytes=segment_bytes, allocate_bytes=0, tail_bytes=0
+            ),
             files=self._files,
             background=False,
         )

@@ -27,7 +27,6 @@ class Ask(NamedTuple, Generic[Link]):
 class _Wait(NamedTuple):
     due: float
     pause_s: float
-    born: bool
 
 
 class Unconfirmed(Generic[Link]):
@@ -40,15 +39,13 @@ class Unconfirmed(Generic[Link]):
     def __len__(self) -> int:
         return len(self._waits)
 
-    def asked(
-        self, link: Link, sub: int, streams: Iterable[str], *, born: bool, now: float
-    ) -> None:
+    def asked(self, link: Link, sub: int, streams: Iterable[str], *, now: float) -> None:
         """A subscription asked for streams; one that asks again waits for longer."""
         for stream in streams:
             key = (id(link), sub, stream)
             known = self._waits.get(key)
             pause_s = FIRST_S if known is None else min(known[1].pause_s * 2, LAST_S)
-            wait = _Wait(now + pause_s, pause_s, born)
+            wait = _Wait(now + pause_s, pause_s)
             self._waits[key] = (Ask(link, sub, stream), wait)
             self._due = min(self._due, wait.due)
 
@@ -56,7 +53,7 @@ class Unconfirmed(Generic[Link]):
         """It was turned away for now: it asks again when its pause is over."""
         for stream in streams:
             if (id(link), sub, stream) not in self._waits:
-                self.asked(link, sub, [stream], born=False, now=now)
+                self.asked(link, sub, [stream], now=now)
 
     def settled(self, link: Link, sub: int, stream: str) -> None:
         """It was confirmed, or refused for good."""
@@ -68,11 +65,11 @@ class Unconfirmed(Generic[Link]):
             if (link is not None and ask.link is link) or ask.sub == sub:
                 del self._waits[key]
 
-    def due(self, *, now: float) -> list[tuple[Ask[Link], bool]]:
-        """What has to be asked for again, and whether its stream was born while connected."""
+    def due(self, *, now: float) -> list[Ask[Link]]:
+        """What has to be asked for again."""
         if now < self._due:
             return []
-        found = [(ask, wait.born) for ask, wait in self._waits.values() if wait.due <= now]
+        found = [ask for ask, wait in self._waits.values() if wait.due <= now]
         later = [wait.due for _, wait in self._waits.values() if wait.due > now]
         self._due = min(later, default=NEVER)
         return found

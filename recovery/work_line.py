@@ -182,7 +182,7 @@ class Shelf:
         self.brought += 1
         fresh = 0
         for first, stop, data in frames:
-            if first not in self._frames:
+            if self._make_place(first, stop):
                 insort(self._firsts, first)
                 self._frames[first] = (stop, data)
                 self._bytes += len(data)
@@ -194,6 +194,21 @@ class Shelf:
             oldest = next(iter(self._frames))
             self._bytes -= len(self._frames.pop(oldest)[1])
             self._firsts.remove(oldest)
+
+    def _make_place(self, first: int, stop: int) -> bool:
+        """Drop the frames that a new one contains; `False` if one of them contains it.
+
+        The log joins small frames: what was read from its tail comes again as a part of a larger
+        one.  Without one in another, the frames' ends rise with their beginnings.
+        """
+        firsts = self._firsts
+        at = bisect_right(firsts, first) - 1
+        if at >= 0 and self._frames[firsts[at]][0] >= stop:
+            return False
+        at += at < 0 or firsts[at] < first
+        while at < len(firsts) and self._frames[firsts[at]][0] <= stop:
+            self._bytes -= len(self._frames.pop(firsts.pop(at))[1])
+        return True
 
     def forget(self, floor: int) -> None:
         """Events before `floor` are settled."""

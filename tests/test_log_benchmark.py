@@ -54,3 +54,38 @@ def test_threads_are_measured() -> None:
     from benchmarks import durable
 
     assert durable.single_events(4, "always", 0.2) > 0
+
+
+def test_logs_of_single_events_are_measured(tmp_path: Path) -> None:
+    from benchmarks import section, single
+
+    found: dict[str, list[float]] = {}
+    for log, write in (
+        (single.MANY, single.write_many),
+        (single.FLAT_OUT, single.write_flat_out),
+        (single.FRAMES, single.write_frames),
+    ):
+        folder = tmp_path / log.replace(" ", "-")
+        folder.mkdir()
+        write(folder, 4000)
+        assert sum(single.frame_sizes(folder)) == 4000
+        found[single.size(log)] = [single.bytes_of(folder) / 4000]
+        found[single.replay(log)] = [single.replay_rate(folder)]
+        assert found[single.replay(log)][0] > 0
+    paced = tmp_path / "paced"
+    paced.mkdir()
+    single.write_paced(paced, 50)
+    again = tmp_path / "again"
+    again.mkdir()
+    single.write_frames(again, 500, single.frame_sizes(paced))
+    found |= {single.size(single.PACED): [100.0], single.replay(single.PACED): [2e6]}
+    for threads in single.THREADS:
+        for durable in (False, True):
+            folder = tmp_path / f"{threads}-{durable}"
+            folder.mkdir()
+            rate = single.publish_rate(folder, durable, threads, 0.1)
+            found[single.publish(durable, threads)] = [rate]
+            assert rate > 0
+    (table,) = section._single({"figures": found, "paced_events": 50})
+    assert {row[4] for row in table.rows} <= {"met", "MISSED", "-"}
+    assert sum(row[4] != "-" for row in table.rows) == len(single.GOALS)

@@ -94,6 +94,7 @@ GROUND = (
     "meshmsg/_statsd_lines.py",
     "meshmsg/_statsd_report.py",
     "meshmsg/_subframe.py",
+    "meshmsg/_tail_frame.py",
     "meshmsg/_topics.py",
     "meshmsg/_values.py",
     "meshmsg/_webhook_urls.py",
@@ -128,7 +129,7 @@ IMPURE_ALLOWED: dict[str, frozenset[str]] = {
     "meshmsg/_security.py": frozenset({"os", "pathlib"}),
     "recovery/log_appender.py": frozenset({"logging", "threading"}),
     "recovery/log_commit.py": frozenset({"threading"}),
-    "recovery/log_files.py": frozenset({"fcntl", "os"}),
+    "recovery/log_files.py": frozenset({"fcntl", "mmap", "os"}),
     "recovery/log_holds.py": frozenset({"logging", "threading"}),
     "recovery/log_writer.py": frozenset({"logging", "threading", "time"}),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshmsg import Peer, Stream, TopicError
-from meshmsg._publisher import HOT_NS
+from meshmsg._publisher import RUSH_GAP_NS
 from meshmsg._routes import RUSH_DUES, Routes, Rush
 
 
@@ -40,12 +40,12 @@ def test_malformed_pattern_is_refused() -> None:
 
 
 def test_a_rush_is_many_dues_in_a_row_and_ends_with_a_pause() -> None:
-    rush = Rush(HOT_NS)
+    rush = Rush(RUSH_GAP_NS)
     now = 10**18
-    assert not any(rush.is_on(now + n * (HOT_NS - 1)) for n in range(RUSH_DUES + 1))
-    now += RUSH_DUES * (HOT_NS - 1)
+    assert not any(rush.is_on(now + n * (RUSH_GAP_NS - 1)) for n in range(RUSH_DUES + 1))
+    now += RUSH_DUES * (RUSH_GAP_NS - 1)
     assert rush.is_on(now + 1)
-    assert not rush.is_on(now + 1 + HOT_NS)  # a pause
+    assert not rush.is_on(now + 1 + RUSH_GAP_NS)  # a pause
     assert not rush.is_on(now)  # a clock that was set back
 
 

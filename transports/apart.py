@@ -175,6 +175,13 @@ class ApartFanoutClient(_Apart, FanoutClient):
             for line in self._lines.values():
                 line.socket.setsockopt(zmq.SUBSCRIBE, prefix)
 
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take a stream no more, from anybody."""
+        for line in self._lines.values():
+            if prefix in line.streams:
+                line.streams.discard(prefix)
+                line.socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
+
     def _add(self, line: _Line, streams: Iterable[bytes]) -> None:
         for stream in streams:
             if stream not in line.streams:

@@ -80,8 +80,11 @@ class FanoutServer:
         self.strayed: Callable[[bytes], None] = lambda user: None
         self.prefixes = Quota(PREFIXES_EACH_MAX, PREFIXES_MAX)
         self._owners: dict[int, Owner] = {}  # by descriptor
+        self._prefixes: dict[tuple[int, bytes], int] = {}  # and the descriptor that each counts for
+        self._held: dict[int, set[tuple[int, bytes]]] = {}  # by descriptor
         self._tokens: Counter[int] = Counter()  # by descriptor
         self._out_of_step = False
+        self.drained = False  #: the last `drain` left nothing
         self.fd = int(self._socket.getsockopt(zmq.FD))
         self.pollable = self.fd
         self.addresses: list[tuple[str, str]] = []
@@ -111,11 +114,13 @@ class FanoutServer:
         none of them is put in force, and whoever they came from has to dial anew.
         """
         seen: list[tuple[bool, bytes]] = []
+        self.drained = False
         for _ in range(READS_PER_DRAIN_MAX):
             try:
                 frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 self._out_of_step = False
+                self.drained = True
                 if self.door is not None:
                     self.door.emptied += 1
                 break
@@ -130,8 +135,11 @@ class FanoutServer:
             came, prefix = message[:1] == b"\1", message[1:]
             if came and not self._has_room(fd, prefix):
                 self._cut(fd)
-            elif self._may is None or self._put_in_force(frame, came, prefix):
-                seen.append((came, prefix))
+            else:
+                if not came:
+                    self._free(fd, prefix)
+                if self._may is None or self._put_in_force(frame, came, prefix):
+                    seen.append((came, prefix))
         return seen
 
     def _has_room(self, fd: int, prefix: bytes) -> bool:
@@ -146,6 +154,9 @@ class FanoutServer:
         if self._tokens[fd] > TOKENS_EACH_MAX:
             self.counters["prefixes_full"] += 1
             return False
+        key = self._key(fd, prefix)
+        if key in self._prefixes:
+            return True
         owner = self._owners.setdefault(fd, Owner(connection.host, b"%d" % fd))
         giver = self.prefixes.giver(owner)
         if giver is None or giver != owner:
@@ -155,7 +166,24 @@ class FanoutServer:
         if giver != owner:
             self._cut(int(giver.link))
         self.prefixes.take(owner)
+        self._prefixes[key] = fd
+        self._held.setdefault(fd, set()).add(key)
         return True
+
+    def _key(self, fd: int, prefix: bytes) -> tuple[int, bytes]:
+        """ZeroMQ tells of the first who subscribes to a prefix, and of the last who has done so.
+
+        Where `may` is asked, it tells of everybody.
+        """
+        return (-1 if self._may is None else fd, prefix)
+
+    def _free(self, fd: int, prefix: bytes) -> None:
+        """A prefix is not subscribed to any more."""
+        key = self._key(fd, prefix)
+        holder = self._prefixes.pop(key, None)
+        if holder is not None:
+            self._held[holder].discard(key)
+            self.prefixes.free(self._owners[holder])
 
     def forget(self, fd: int) -> None:
         """A connection is gone, and what it subscribed to with it; with the lock held."""
@@ -163,6 +191,8 @@ class FanoutServer:
         self._tokens.pop(fd, None)
         if owner is not None:
             self.prefixes.free(owner, self.prefixes.owners[owner])
+        for key in self._held.pop(fd, ()):
+            del self._prefixes[key]
 
     def _on_nonsense(self, frame: zmq.Frame) -> None:
         self._cut(source_fd(frame))
@@ -223,3 +253,7 @@ class FanoutClient(ZmqInlet):
     def subscribe(self, prefix: bytes) -> None:
         """Take messages that start with the prefix."""
         self._socket.setsockopt(zmq.SUBSCRIBE, prefix)
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take them no more."""
+        self._socket.setsockopt(zmq.UNSUBSCRIBE, prefix)

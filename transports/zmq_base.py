@@ -154,7 +154,8 @@ class Poller:
     def remove(self, owner: Pollable) -> None:
         """Do not wait for it any more."""
         pollable = owner.pollable
-        if self._owners.pop(pollable, None) is not None:
+        if self._owners.get(pollable) is owner:  # a descriptor's number may be another's by now
+            del self._owners[pollable]
             self._poller.unregister(pollable)
 
     def wait(self, timeout_s: float) -> list[Pollable]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
+from typing import Any
 
 from benchmarks.accounts import check_publisher, check_subscription, frames_of
 from benchmarks.meter import Meter
 from benchmarks.pace import Pace, age_ns
 from benchmarks.task import PONG, READY, TOPIC, Report, Task, latencies, payloads, taken
-from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg import Peer, Stream, Subscription
 
 START_S = 30.0
 ANSWER_S = 30.0
@@ -21,20 +22,25 @@ def publish(task: Task, boss: Connection) -> None:
     """Send everything to everyone, then look at the ledger."""
     topics = topics_of(task)
     with Peer("publisher", streams=streams_of(task, topics)) as peer:
-        boss.send(peer.address)
+        publish_through(task, boss, peer, topics)
+
+
+def publish_through(task: Task, boss: Connection, peer: Peer, topics: Sequence[str]) -> None:
+    """What `publish` does with its peer."""
+    boss.send(peer.address)
+    boss.recv()
+    for topic in topics if task.streams > 1 else topics[:1]:
+        peer.wait_for_subscribers(topic, task.subscribers, timeout=START_S)
+    boss.send(READY)
+    boss.recv()
+    with Meter(task) as meter:
+        with meter.loop():
+            if len(topics) > 1:
+                publish_in_turn(task, peer, topics)
+            else:
+                publish_all(task, peer)
         boss.recv()
-        for topic in topics if task.streams > 1 else topics[:1]:
-            peer.wait_for_subscribers(topic, task.subscribers, timeout=START_S)
-        boss.send(READY)
-        boss.recv()
-        with Meter(task) as meter:
-            with meter.loop():
-                if len(topics) > 1:
-                    publish_in_turn(task, peer, topics)
-                else:
-                    publish_all(task, peer)
-            boss.recv()
-        report_published(task, boss, peer, meter)
+    report_published(task, boss, peer, meter)
 
 
 def report_published(task: Task, boss: Connection, peer: Peer, meter: Meter) -> None:
@@ -154,18 +160,38 @@ def time_trips(task: Task, boss: Connection, peer: Peer, answers: Subscription) 
     boss.send(READY)
     boss.recv()
     payload = payloads(task.size_bytes)[1]
+    take = taker(task, answers)
     trips_ns = []
     with Meter(task) as meter, meter.loop():
         for _ in range(task.count):
             began_ns = time.perf_counter_ns()
             peer.publish(TOPIC, payload)
-            answers.get()
+            take()
             trips_ns.append(time.perf_counter_ns() - began_ns)
     boss.recv()
     report = meter.add_to(latencies(trips_ns, task))
     report.problems += check_subscription(answers)
     boss.send(report)
     boss.recv()
+
+
+def taker(task: Task, events: Subscription) -> Callable[[], Any]:
+    """What takes the payload of the next event, by the verb that the task names."""
+    if task.take == "for event in":
+        each = iter(events)
+        return lambda: next(each).data
+    if task.take == "batches":
+        batches = events.batches(timeout=ANSWER_S)
+        return lambda: next(batches).payloads[0]
+    if task.take == "get_many":
+        return lambda: events.get_many(100, timeout=ANSWER_S)[0].data
+
+    def get() -> Any:
+        event = events.get(timeout=ANSWER_S)
+        assert event is not None
+        return event.data
+
+    return get
 
 
 def echo(task: Task, boss: Connection) -> None:
@@ -182,11 +208,10 @@ def echo(task: Task, boss: Connection) -> None:
 def send_back(task: Task, boss: Connection, peer: Peer, events: Subscription) -> None:
     """What `echo` does when both sides have found each other."""
     boss.send(READY)
+    take = taker(task, events)
     with Meter(task) as meter, meter.loop():
         for _ in range(task.count):
-            event = events.get()
-            assert isinstance(event, Event)
-            peer.publish(PONG, event.data)
+            peer.publish(PONG, take())
     report = meter.add_to(Report(events=task.count))
     report.problems += check_subscription(events)
     boss.send(report)

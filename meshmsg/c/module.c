@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 7
+#define INTERFACE 8
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -29,6 +29,7 @@ static PyMethodDef functions[] = {
     FUNCTION("open_packets", mm_open_packets, METH_FASTCALL),
     FUNCTION("run_length", mm_run_length, METH_FASTCALL),
     FUNCTION("join_runs", mm_join_runs, METH_O),
+    FUNCTION("join_records", mm_join_records, METH_FASTCALL),
     FUNCTION("settle_loans", mm_settle_loans, METH_NOARGS),
     {0},
 };
@@ -45,13 +46,15 @@ PyMODINIT_FUNC
 PyInit__speed(void)
 {
     mm_crc32c_init();
-    if (PyType_Ready(&OpenFrame_Type) < 0 || mm_ready_publish() < 0 || mm_ready_coroutines() < 0
+    if (PyType_Ready(&OpenFrame_Type) < 0 || PyType_Ready(&TailFrame_Type) < 0
+        || mm_ready_publish() < 0 || mm_ready_coroutines() < 0
         || mm_ready_shortcut() < 0 || mm_ready_event() < 0) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL || PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0
         || PyModule_AddType(module, &OpenFrame_Type) < 0
+        || PyModule_AddType(module, &TailFrame_Type) < 0
         || PyModule_AddType(module, &Publish_Type) < 0
         || PyModule_AddType(module, &Coroutine_Type) < 0
         || PyModule_AddType(module, &AsyncPublish_Type) < 0

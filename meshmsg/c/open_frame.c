@@ -87,6 +87,16 @@ add(OpenFrame *self, PyObject *args, PyObject *named)
     return PyLong_FromLongLong(self->first + self->count - 1);
 }
 
+/* Give the event that is added next its key and headers. */
+int
+mm_note(OpenFrame *self, PyObject *note)
+{
+    PyObject *number = PyLong_FromLongLong(self->first + self->count);
+    int bad = number == NULL || PyDict_SetItem(self->notes, number, note) < 0;
+    Py_XDECREF(number);
+    return bad ? -1 : 0;
+}
+
 static PyObject *
 annotate(OpenFrame *self, PyObject *args)
 {
@@ -322,6 +332,25 @@ get_next(OpenFrame *self, void *Py_UNUSED(closure))
     return PyLong_FromLongLong(self->first + self->count);
 }
 
+static PyObject *
+get_tail(OpenFrame *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->tail == NULL ? Py_None : (PyObject *)self->tail);
+}
+
+static int
+set_tail(OpenFrame *self, PyObject *tail, void *Py_UNUSED(closure))
+{
+    if (tail == NULL || (tail != Py_None && !PyObject_TypeCheck(tail, &TailFrame_Type))) {
+        PyErr_SetString(PyExc_TypeError, "a tail is a TailFrame or None");
+        return -1;
+    }
+    TailFrame *old = self->tail;
+    self->tail = tail == Py_None ? NULL : (TailFrame *)Py_NewRef(tail);
+    Py_XDECREF(old);
+    return 0;
+}
+
 static Py_ssize_t
 length(OpenFrame *self)
 {
@@ -364,6 +393,7 @@ open_frame_traverse(OpenFrame *self, visitproc visit, void *arg)
     Py_VISIT(self->notes); /* rows hold plain strings, which are in no cycle */
     Py_VISIT(self->stream);
     Py_VISIT(self->epoch);
+    Py_VISIT(self->tail);
     return 0;
 }
 
@@ -372,6 +402,7 @@ open_frame_clear(OpenFrame *self)
 {
     Py_CLEAR(self->stream);
     Py_CLEAR(self->epoch);
+    Py_CLEAR(self->tail);
     return 0; /* the notes stay: methods rest on them, and they are in no cycle of their own */
 }
 
@@ -417,11 +448,13 @@ static PyMemberDef members[] = {
     FIELD(T_PYSSIZET, large_max, 0),
     FIELD(T_BOOL, gated, 0),
     FIELD(T_BOOL, dirty, 0),
+    FIELD(T_BOOL, holds, 0),
     {0},
 };
 
 static PyGetSetDef getters[] = {
     {"next", (getter)get_next, NULL, "The number that the next event gets.", NULL},
+    {"tail", (getter)get_tail, (setter)set_tail, "Where a durable stream's events go too.", NULL},
     {0},
 };
 

@@ -8,7 +8,7 @@
 
 static PyObject *name_topic, *name_data, *name_key, *name_headers, *name_timeout, *name_on_gate;
 static PyObject *name_route, *name_encode, *name_large, *name_idle, *name_full, *name_due;
-static PyObject *name_dirty, *name_pass;
+static PyObject *name_dirty, *name_pass, *name_tail, *name_safe;
 
 static int
 make_names(void)
@@ -26,7 +26,9 @@ make_names(void)
         && (name_full = PyUnicode_InternFromString("_send_full"))
         && (name_due = PyUnicode_InternFromString("_on_due"))
         && (name_dirty = PyUnicode_InternFromString("_mark_dirty"))
-        && (name_pass = PyUnicode_InternFromString("_pass"));
+        && (name_pass = PyUnicode_InternFromString("_pass"))
+        && (name_tail = PyUnicode_InternFromString("_make_room"))
+        && (name_safe = PyUnicode_InternFromString("_wait_safe"));
 }
 
 /* --- arguments --- */
@@ -237,16 +239,17 @@ pass_gate(Publish *self, const Call *call, Draft *draft)
     return truth;
 }
 
+/* A method of the side with the outlet and a number: when, or which event. */
 static int
-on_due(Publish *self, Draft *draft, int64_t now_ns)
+call_with(Publish *self, PyObject *method, Draft *draft, long long value)
 {
-    PyObject *now = PyLong_FromLongLong(now_ns);
-    if (now == NULL) {
+    PyObject *number = PyLong_FromLongLong(value);
+    if (number == NULL) {
         return -1;
     }
-    PyObject *args[] = {self->side, (PyObject *)draft->outlet, now};
-    int bad = call_back(PyObject_VectorcallMethod(name_due, args, 3, NULL));
-    Py_DECREF(now);
+    PyObject *args[] = {self->side, (PyObject *)draft->outlet, number};
+    int bad = call_back(PyObject_VectorcallMethod(method, args, 3, NULL));
+    Py_DECREF(number);
     return bad;
 }
 
@@ -260,23 +263,36 @@ clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Give the event its number: 1, or 0 if the frame is full.  No Python code runs in here. */
+/* Give the event its number: 1, or what is full: 0 the open frame, 2 the log's tail, with the bytes
+ * that are needed there instead of a number.  No Python code runs in here, so both have the event or
+ * neither. */
 static int
 number(Draft *draft, int64_t now_ns, long long *seq)
 {
     OpenFrame *outlet = draft->outlet;
+    TailFrame *tail = outlet->tail;
+    TailEntry entry;
     int room = mm_make_room(outlet);
     if (room != 1) {
         return room;
     }
-    *seq = outlet->first + outlet->count;
-    if (draft->note != NULL) {
-        PyObject *key = PyLong_FromLongLong(*seq);
-        int bad = key == NULL || PyDict_SetItem(outlet->notes, key, draft->note) < 0;
-        Py_XDECREF(key);
-        if (bad) {
+    if (tail != NULL) {
+        if (mm_tail_entry(&entry, draft->topic, draft->data, draft->note) < 0) {
             return -1;
         }
+        room = tail->shut ? 0 : mm_tail_fits(tail, &entry);
+        if (room != 1) {
+            *seq = (long long)entry.used;
+            return room < 0 ? -1 : 2;
+        }
+    }
+    if (draft->note != NULL && (mm_note(outlet, draft->note) < 0
+                                || (tail != NULL && mm_note(&tail->frame, draft->note) < 0))) {
+        return -1;
+    }
+    *seq = outlet->first + outlet->count;
+    if (tail != NULL) {
+        mm_tail_append(tail, &entry, now_ns, draft->raw);
     }
     mm_append(outlet, draft->topic, draft->data, now_ns, draft->raw);
     outlet->size += draft->size + EVENT_COST;
@@ -292,7 +308,8 @@ let_in(Publish *self, const Call *call, Draft *draft, int64_t *now_ns, long long
     OpenFrame *outlet = draft->outlet;
     while (1) {
         *now_ns = clock_ns();
-        if (*now_ns > outlet->due_ns && outlet->count == 0 && draft->note == NULL) {
+        if (*now_ns > outlet->due_ns && outlet->count == 0 && draft->note == NULL
+            && outlet->tail == NULL) {
             *position = publish_idle(self, draft, *now_ns);
             *seq = outlet->first - 1;
             if (*position != Py_None) {
@@ -308,10 +325,12 @@ let_in(Publish *self, const Call *call, Draft *draft, int64_t *now_ns, long long
             continue;
         }
         int added = number(draft, *now_ns, seq);
-        if (added != 0) {
+        if (added == 1 || added < 0) {
             return added;
         }
-        if (call_back(PyObject_CallMethodOneArg(self->side, name_full, (PyObject *)outlet)) < 0) {
+        if (added == 2 ? call_with(self, name_tail, draft, *seq)
+                       : call_back(PyObject_CallMethodOneArg(self->side, name_full,
+                                                             (PyObject *)outlet))) {
             return -1;
         }
     }
@@ -346,8 +365,10 @@ publish_draft(Publish *self, const Call *call, Draft *draft, long long *seq)
         return done == 0 ? Py_NewRef(Py_None) : done == 2 ? position : NULL;
     }
     int bad = 0;
-    if (now_ns > outlet->due_ns || outlet->size > outlet->size_max) {
-        bad = on_due(self, draft, now_ns);
+    if (outlet->holds) {
+        bad = call_with(self, name_safe, draft, *seq);
+    } else if (now_ns > outlet->due_ns || outlet->size > outlet->size_max) {
+        bad = call_with(self, name_due, draft, now_ns);
     } else if (!outlet->dirty) {
         bad = call_back(PyObject_CallMethodOneArg(self->side, name_dirty, (PyObject *)outlet));
     }

@@ -104,6 +104,9 @@ PyObject *mm_frame_topics(PyObject *frame);
 PyObject *mm_frame_stop(PyObject *frame);
 PyObject *mm_frame_count(PyObject *frame);
 
+/* join.c */
+PyObject *mm_join_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
 /* msgpack.c */
 int mm_is_map(const char *at, size_t size);
 PyObject *mm_is_value_each(PyObject *module, PyObject *args);
@@ -155,12 +158,35 @@ typedef struct {
     PyObject *stream, *epoch;
     long long due_ns, sent_ns;
     Py_ssize_t size_max, large_max;
-    char gated, dirty;
+    char gated, dirty, holds;
+    struct TailFrame *tail; /* of a durable stream */
 } OpenFrame;
 
 extern PyTypeObject OpenFrame_Type;
 int mm_make_room(OpenFrame *self);
 void mm_append(OpenFrame *self, PyObject *topic, PyObject *payload, int64_t time, int raw);
+int mm_note(OpenFrame *self, PyObject *note);
+
+/* tail_frame.c */
+typedef struct TailFrame {
+    OpenFrame frame;
+    Py_buffer area; /* mapped memory */
+    Py_ssize_t at;
+    uint32_t salt;
+    char shut;
+} TailFrame;
+
+typedef struct {
+    PyObject *topic, *payload, *headers;
+    const char *topic_text, *key_text;
+    Py_ssize_t topic_bytes, key_bytes;
+    size_t used;
+} TailEntry;
+
+extern PyTypeObject TailFrame_Type;
+int mm_tail_entry(TailEntry *entry, PyObject *topic, PyObject *payload, PyObject *note);
+int mm_tail_fits(TailFrame *self, const TailEntry *entry);
+void mm_tail_append(TailFrame *self, const TailEntry *entry, int64_t time, int raw);
 
 /* publish.c */
 typedef struct {

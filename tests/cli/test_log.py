@@ -31,7 +31,9 @@ def append(writer: LogWriter, values: list[Any], topic: str = "orders.eu") -> No
 
 
 def make(data_dir: Path, stream: str = STREAM) -> LogWriter:
-    writer = LogWriter(str(data_dir), stream, settings=LogSettings(allocate_bytes=4096))
+    writer = LogWriter(
+        str(data_dir), stream, settings=LogSettings(allocate_bytes=4096, tail_bytes=0)
+    )
     with writer:
         writer.begin(5)
         for n in range(0, 100, 2):

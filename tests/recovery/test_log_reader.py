@@ -58,7 +58,9 @@ def written(count: int = 100, epochs: int = 2, **options: Any) -> FaultyFiles:
     files = FaultyFiles(Random(1))
     now = 0
     for epoch in range(7, 7 + epochs):
-        chosen = LogSettings(**{"segment_bytes": 8000, "allocate_bytes": 0, **options})
+        chosen = LogSettings(
+            **{"segment_bytes": 8000, "allocate_bytes": 0, "tail_bytes": 0, **options}
+        )
         writer = LogWriter(DATA, STREAM, settings=chosen, files=files, background=False)
         writer.open()
         assert writer.begin(epoch) == epoch
@@ -164,7 +166,7 @@ def test_latest_time_of_a_frame_is_that_of_its_last_event() -> None:
 
 def test_reader_sees_what_comes_into_new_segments_and_epochs() -> None:
     files = FaultyFiles(Random(1))
-    options = LogSettings(segment_bytes=5000, allocate_bytes=3000)
+    options = LogSettings(segment_bytes=5000, allocate_bytes=3000, tail_bytes=0)
     wanted: list[bytes] = []
     seen: list[Any] = []
     reader = None
@@ -261,7 +263,7 @@ def test_removed_segments_are_reported_to_a_reader_that_stands_before_them() -> 
         writer = LogWriter(
             DATA,
             STREAM,
-            settings=LogSettings(retention=Retention(bytes_max=14_000)),
+            settings=LogSettings(retention=Retention(bytes_max=14_000), tail_bytes=0),
             files=files,
             background=False,
         )
@@ -331,7 +333,7 @@ def test_a_start_in_the_middle_of_the_missing_end_is_told_the_rest() -> None:
 def test_what_has_expired_is_not_missed_at_the_beginning() -> None:
     files = written(epochs=1)
     first = folder_of(files).segments()[2]
-    settings = LogSettings(retention=Retention(bytes_max=10_000))
+    settings = LogSettings(retention=Retention(bytes_max=10_000), tail_bytes=0)
     writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
     writer.open()
     writer.begin(8)
@@ -373,12 +375,15 @@ def test_folder_without_a_log_is_refused(tmp_path: Path) -> None:
 # Bytes and repair ---------------------------------------------------------------------------------
 
 
-def test_entries_are_the_frames_that_went_out() -> None:
+@pytest.mark.parametrize(("joins", "places"), [(False, [(3, 4), (4, 6)]), (True, [(3, 6)])])
+def test_entries_are_whole_frames_as_they_were_written_or_joined(
+    joins: bool, places: list[tuple[int, int]]
+) -> None:
     files = written(count=3, epochs=1)
-    with LogReader(folder_of(files)) as reader:
+    with LogReader(folder_of(files), joins=joins) as reader:
         reader.seek(7, 3)
         found = [item for item in reader.entries() if isinstance(item, Entry)]
-    assert [(entry.first, entry.stop) for entry in found] == [(3, 4), (4, 6)]
+    assert [(entry.first, entry.stop) for entry in found] == places
     assert Frame(found[0].data).first == 2
 
 
@@ -390,15 +395,18 @@ def test_repair_gives_frames_once_and_says_what_is_gone() -> None:
         frames, gone, complete = find_frames(
             reader, 7, [(0, 3), (3, 5), (9, 10), (150, 152), (500, 600)], bytes_max=10**6
         )
-        assert [Frame(frame).first for frame in frames] == [2, 4, 8, 150]
+        # No more than was asked for is joined.
+        places = [(f.first, f.stop) for f in map(Frame, frames)]
+        assert places == [(2, 6), (8, 10), (150, 152)]
         assert gone == {"corrupt": [(0, 2)]}
         assert complete
         backward = [(2**63, 0), (5, 5), (9, 3)]  # as they may come from the network
         assert find_frames(reader, 7, backward, bytes_max=500) == ([], {}, True)
+        assert find_frames(reader, 6, [(0, 5)], bytes_max=500) == ([], {}, True)
+    with LogReader(folder_of(files), joins=False) as reader:
         frames, _, complete = find_frames(reader, 7, [(2, 200)], bytes_max=500)
         assert not complete
         assert 0 < len(frames) < 5
-        assert find_frames(reader, 6, [(0, 5)], bytes_max=500) == ([], {}, True)
 
 
 # Damage -------------------------------------------------------------------------------------------
@@ -409,7 +417,8 @@ def test_payload_that_holds_a_log_is_not_read_as_one() -> None:
     inner = written(count=3, epochs=1)
     image = inner.content(next(p for p in inner.paths() if p.endswith(".seg")))
     files = FaultyFiles(Random(2))
-    writer = LogWriter(DATA, STREAM, files=files, background=False)
+    settings = LogSettings(tail_bytes=0)
+    writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
     writer.open()
     writer.begin(7)
     for n, pad in enumerate(range(8)):

@@ -60,11 +60,14 @@ class UnreliableFiles(RealFiles):
 
 @pytest.mark.parametrize("word", ["always", "batch"])
 @pytest.mark.parametrize("chance", [0.0, 0.2])
+@pytest.mark.parametrize("tail_bytes", [0, 4096])
 def test_every_thread_has_kept_all_that_it_was_told_is_safe(
-    tmp_path: Path, word: str, chance: float
+    tmp_path: Path, word: str, chance: float, tail_bytes: int
 ) -> None:
     files = UnreliableFiles(chance)
-    settings = LogSettings(fsync=word, segment_bytes=12_000, allocate_bytes=4096)
+    settings = LogSettings(
+        fsync=word, segment_bytes=12_000, allocate_bytes=4096, tail_bytes=tail_bytes
+    )
     order = threading.Lock()
     written: dict[int, bytes] = {}
     with LogWriter(str(tmp_path), STREAM, settings=settings, files=files) as writer:
@@ -103,6 +106,6 @@ def test_every_thread_has_kept_all_that_it_was_told_is_safe(
         for item in reader.runs():
             assert not isinstance(item, Loss), item
             assert item.frame.first == len(found)
-            found[item.frame.first] = item.frame.payloads.at(0)
+            found |= enumerate(item.frame.payloads.split(item.lo, item.hi), len(found))
     assert found == written
     assert verify(writer.folder).is_good

@@ -28,7 +28,9 @@ def append(writer: LogWriter, count: int) -> None:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> LogWriter:
-    writer = LogWriter(str(tmp_path), "pub/a.**", settings=LogSettings(segment_bytes=4096))
+    writer = LogWriter(
+        str(tmp_path), "pub/a.**", settings=LogSettings(segment_bytes=4096, tail_bytes=0)
+    )
     writer.open()
     writer.begin(7)
     for _ in range(200):
@@ -90,7 +92,7 @@ def test_loss_is_told_from_where_it_is_asked_for(writer: LogWriter) -> None:
             assert (frames, gone) == find_frames(reader, 7, [(first, 990)], bytes_max=BIG)[:2]
         assert gone["corrupt"][0][0] == max(first, inside)
     windows.seek(7, 0)
-    assert any(isinstance(windows.step(), Loss) for _ in range(150))
+    assert any(isinstance(windows.step(BIG), Loss) for _ in range(150))
     windows.close()
     writer.close()
 
@@ -99,16 +101,16 @@ def test_what_is_a_little_further_on_needs_no_other_reader(writer: LogWriter) ->
     windows = LogWindows()
     for at in (3, 200, 50, 600):
         windows.choose(writer.folder, now=0).seek(7, at)
-        item = windows.step()
+        item = windows.step(BIG)
         assert item is not None
         assert item.first == at
     assert len(windows._windows) == 1
     at = writer.next + 7
     windows.choose(writer.folder, now=0).seek(7, at)  # is yet to come
-    assert windows.step() is None
+    assert windows.step(BIG) is None
     for _ in range(3):
         append(writer, 5)
-    item = windows.step()
+    item = windows.step(BIG)
     assert item is not None
     assert (item.first, item.stop) == (at, at + 3)
     windows.close()
@@ -122,7 +124,7 @@ def test_windows_are_few_and_let_go_of_files(
     windows = LogWindows()
     for n in range(WINDOWS_MAX + 3):
         windows.choose(writer.folder, now=n).seek(7, n * 40 + 20)
-        assert windows.step() is not None
+        assert windows.step(BIG) is not None
     assert len(windows._windows) == WINDOWS_MAX
     windows.rest(now=WINDOWS_MAX + 2)
     assert len(windows._windows) == 1

@@ -42,7 +42,7 @@ SECOND_NS = 10**9
 def opened(files: Any, **options: Any) -> LogWriter:
     background = options.pop("background", False)
     clock = options.pop("clock", lambda: 1)
-    settings = LogSettings(**{"allocate_bytes": 0, **options})
+    settings = LogSettings(**{"allocate_bytes": 0, "tail_bytes": 0, **options})
     writer = LogWriter(
         DATA, STREAM, settings=settings, files=files, background=background, clock=clock
     )
@@ -162,7 +162,7 @@ def test_threads_that_wait_at_the_same_time_share_one_sync(tmp_path: Path) -> No
         files.waiting.acquire()  # the first one waits for the disk
         for thread in threads[1:]:
             thread.start()
-        while writer.written < 20:
+        while writer.next < 20:
             time.sleep(0.001)
         files.gate.set()
         for thread in threads:
@@ -518,7 +518,7 @@ def test_damaged_journal_is_replaced_by_its_copy_and_by_the_segments() -> None:
 
 def test_large_log_is_open_within_a_second(tmp_path: Path) -> None:
     """10 GB: sparse segments with a head and an end, and a last one that was not closed."""
-    settings = LogSettings(segment_bytes=64 * 1024 * 1024)
+    settings = LogSettings(segment_bytes=64 * 1024 * 1024, tail_bytes=0)
     writer = LogWriter(str(tmp_path), STREAM, settings=settings, background=False)
     writer.open()
     writer.begin(7)
@@ -636,7 +636,9 @@ def test_retention_runs_by_itself_when_segments_are_begun(tmp_path: Path) -> Non
 def test_log_stays_small_though_its_thread_does_not_keep_up(tmp_path: Path) -> None:
     """A publisher in a hurry had written 28 times of what was to be kept before any of it went."""
     retention = Retention(bytes_max=2_000_000)
-    settings = LogSettings(segment_bytes=250_000, retention=retention, allocate_bytes=0)
+    settings = LogSettings(
+        segment_bytes=250_000, retention=retention, allocate_bytes=0, tail_bytes=0
+    )
     writer = LogWriter(str(tmp_path), STREAM, settings=settings, background=False)
     writer.open()
     writer.begin(7)

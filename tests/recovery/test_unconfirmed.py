@@ -10,13 +10,13 @@ LINK, OTHER = "link", "other"
 def test_what_is_not_confirmed_is_asked_for_again_after_growing_pauses() -> None:
     waits: Unconfirmed[str] = Unconfirmed()
     now, asked = 0.0, []
-    waits.asked(LINK, 1, ["s"], born=True, now=now)
+    waits.asked(LINK, 1, ["s"], now=now)
     while len(asked) < 8:
         now += 0.5
-        for ask, born in waits.due(now=now):
-            assert (ask, born) == (Ask(LINK, 1, "s"), True)
+        for ask in waits.due(now=now):
+            assert ask == Ask(LINK, 1, "s")
             asked.append(now)
-            waits.asked(*ask[:2], [ask.stream], born=born, now=now)
+            waits.asked(*ask[:2], [ask.stream], now=now)
     pauses = [b - a for a, b in zip([0.0, *asked], asked, strict=False)]
     assert pauses[0] == FIRST_S
     assert pauses == sorted(pauses)
@@ -25,10 +25,10 @@ def test_what_is_not_confirmed_is_asked_for_again_after_growing_pauses() -> None
 
 def test_what_is_confirmed_is_not_asked_for_again() -> None:
     waits: Unconfirmed[str] = Unconfirmed()
-    waits.asked(LINK, 1, ["s", "t"], born=False, now=0.0)
+    waits.asked(LINK, 1, ["s", "t"], now=0.0)
     waits.settled(LINK, 1, "s")
     waits.settled(OTHER, 1, "t")
-    assert [ask.stream for ask, _ in waits.due(now=100.0)] == ["t"]
+    assert [ask.stream for ask in waits.due(now=100.0)] == ["t"]
 
 
 def test_who_was_turned_away_after_all_asks_again() -> None:
@@ -40,10 +40,10 @@ def test_who_was_turned_away_after_all_asks_again() -> None:
 
 def test_links_and_subscriptions_that_are_gone_are_forgotten() -> None:
     waits: Unconfirmed[str] = Unconfirmed()
-    waits.asked(LINK, 1, ["s"], born=False, now=0.0)
-    waits.asked(OTHER, 2, ["s"], born=False, now=0.0)
-    waits.asked(OTHER, 3, ["s"], born=False, now=0.0)
+    waits.asked(LINK, 1, ["s"], now=0.0)
+    waits.asked(OTHER, 2, ["s"], now=0.0)
+    waits.asked(OTHER, 3, ["s"], now=0.0)
     waits.forget(link=LINK)
     waits.forget(sub=2)
-    assert [ask.sub for ask, _ in waits.due(now=100.0)] == [3]
+    assert [ask.sub for ask in waits.due(now=100.0)] == [3]
     assert len(waits) == 1

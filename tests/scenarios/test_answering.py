@@ -12,10 +12,10 @@ from meshmsg import AsyncPeer, Peer, Stream
 
 
 def hold_back(peer: Any) -> Any:
-    """The stream counts as busy, and the I/O thread does not send what is open."""
+    """The stream counts as busy, and the gathering thread does not send what is open."""
     node = peer._open_node()
     outlet = node.publisher._find("a.b")
-    node._ticks[node._ticks.index(node.publisher.on_tick)] = lambda now: now + 0.05
+    node.publisher._gathered._send = lambda: False
     outlet.due_ns = 1 << 62
     return outlet
 

@@ -299,7 +299,7 @@ def test_damage_in_the_log_is_lost_with_its_exact_range(tmp_path: Path) -> None:
     fill(tmp_path, 1, 0)
     with Peer("pub", streams=[durable()], data_dir=tmp_path) as pub:
         for n in range(100):
-            pub.publish("a.b", b"%d:" % n + b"\x55" * 100)
+            pub.publish("a.b", b"%d:" % n + b"\x55" * 40_000)  # too large to share a frame
     newest = max(tmp_path.glob("*/*.seg"))
     data = bytearray(newest.read_bytes())
     data[data.index(b"50:\x55") + 20] ^= 1

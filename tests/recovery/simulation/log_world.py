@@ -70,6 +70,7 @@ class World:
             allocate_bytes=rng.choice([0, 4096, 10_000]),
             unsynced_bytes_max=rng.choice([2000, 1_000_000]),
             retention=Retention(bytes_max=rng.choice([None, 30_000])),
+            tail_bytes=rng.choice([0, 1024, 4096, 16_384]),
         )
         self.retained = self.settings.retention.bytes_max is not None
 
@@ -126,9 +127,12 @@ class World:
     def _act(self, writer: LogWriter, epoch: int) -> None:
         rng = self.rng
         try:
-            match rng.choice(["write", "write", "write", "write", "sync", "retain"]):
+            match rng.choice(["write", "write", "write", "write", "sync", "work", "retain"]):
                 case "write":
                     self._write(writer, epoch)
+                case "work":
+                    writer.work()
+                    self._ack(epoch, writer)
                 case "sync":
                     writer.flush()
                     self._ack(epoch, writer)
@@ -219,7 +223,9 @@ def closed_log(seed: int) -> tuple[FaultyFiles, dict[Place, bytes]]:
     rng = Random(seed)
     files = FaultyFiles(rng)
     events: dict[Place, bytes] = {}
-    settings = LogSettings(segment_bytes=rng.choice([6000, 20_000]), allocate_bytes=4096)
+    settings = LogSettings(
+        segment_bytes=rng.choice([6000, 20_000]), allocate_bytes=4096, tail_bytes=0
+    )
     for _ in range(rng.randrange(1, 4)):
         writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
         writer.open()

@@ -111,7 +111,7 @@ class Publisher:
         frames = [frame]
         if sender.holds:
             try:
-                self.writer.sync(self.writer.written)
+                self.writer.flush()
             except LogError:
                 return  # it is written, and nobody was told so
             self.point()

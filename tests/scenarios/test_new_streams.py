@@ -1,0 +1,151 @@
+"""A stream that is declared when its subscribers are there loses them nothing, whatever crosses it.
+
+Peers that declare no stream have one with their first event.  Each test forces an order of messages
+that a busy machine gives now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from meshmsg import Peer
+from meshmsg import _control as c
+from tests.remote import wait_until
+
+EVENTS = list(range(100))
+
+
+def take_all(events: Any) -> None:
+    got = []
+    while len(got) < len(EVENTS) and (event := events.get(timeout=10)) is not None:
+        got.append(event.data)
+        if events.group:
+            events.ack(event)
+    assert got == EVENTS
+    assert events.losses == []
+
+
+@contextlib.contextmanager
+def proxied(peer: Peer, tcp_proxy: Any) -> Iterator[tuple[Any, Any]]:
+    """Have both ports of a peer reached through what can be cut."""
+    addresses = peer._open_node()._fanout.addresses
+    with tcp_proxy(peer.address) as control, tcp_proxy(addresses[0][1]) as data:
+        addresses[:] = [(control.address, data.address)]
+        yield control, data
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_subscription_that_is_made_before_the_first_event_gets_it(
+    monkeypatch: pytest.MonkeyPatch, group: str | None
+) -> None:
+    with Peer("pub") as pub, Peer("sub", connect=pub.address) as sub:
+        sub.wait_for_peers(timeout=10)
+        node = sub._open_node()
+        late: list[Any] = []
+        asked: list[str] = []
+        announced, post = node.links._on_welcome, node.post
+
+        def on_welcome(link: Any, welcome: c.Welcome) -> None:
+            """What `subscribe` left to the I/O thread comes right behind the announcement."""
+            announced(link, welcome)
+            for call in late:
+                call()
+
+        def note(to: Any, message: Any) -> None:
+            if isinstance(message, c.Subscribe | c.Join):
+                asked.extend(start.kind for start in message.starts)
+            post(to, message)
+
+        monkeypatch.setattr(node.links, "_on_welcome", on_welcome)
+        monkeypatch.setattr(node, "post", note)
+        with monkeypatch.context() as held:
+            held.setattr(node, "call", late.append)
+            events = sub.subscribe("**", group=group)
+        with events:
+            for n in EVENTS:
+                pub.publish("never.declared", n)
+            take_all(events)
+            assert set(asked) == {"origin"}
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_stream_that_is_declared_while_the_connection_is_broken_is_read_from_its_first_event(
+    tcp_proxy: Any, group: str | None
+) -> None:
+    with (
+        Peer("pub") as pub,
+        proxied(pub, tcp_proxy) as proxies,
+        Peer("sub", connect=proxies[0].address) as sub,
+        sub.subscribe("**", group=group) as events,
+    ):
+        sub.wait_for_peers(timeout=10)
+        for proxy in proxies:
+            proxy.down = True
+            proxy.cut()
+        wait_until(lambda: sub.stats()["links"][0]["state"] == "dialling")
+        for n in EVENTS:
+            pub.publish("never.declared", n)
+        for proxy in proxies:
+            proxy.down = False
+        take_all(events)
+
+
+def test_request_that_was_lost_with_its_connection_is_repeated_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tcp_proxy: Any
+) -> None:
+    with (
+        Peer("pub") as pub,
+        proxied(pub, tcp_proxy) as (control, data),
+        Peer("sub", connect=control.address) as sub,
+        sub.subscribe("**") as events,
+    ):
+        sub.wait_for_peers(timeout=10)
+        node = sub._open_node()
+        post = node.post
+        lost: list[c.Subscribe] = []
+
+        def lose_first(to: Any, message: Any) -> None:
+            if isinstance(message, c.Subscribe) and not lost:
+                lost.append(message)
+                control.cut()
+                data.cut()
+            else:
+                post(to, message)
+
+        monkeypatch.setattr(node, "post", lose_first)
+        for n in EVENTS:
+            pub.publish("never.declared", n)
+        take_all(events)
+        assert [start.kind for start in lost[0].starts] == ["origin"]
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_first_event_of_a_peer_that_dialled_us_is_not_missed(group: str | None) -> None:
+    with (
+        Peer("sub") as sub,
+        sub.subscribe("**", group=group) as events,
+        Peer("pub", connect=sub.address) as pub,
+    ):
+        pub.wait_for_peers(timeout=10)
+        for n in EVENTS:
+            pub.publish("never.declared", n)
+        take_all(events)
+
+
+def test_who_subscribes_after_the_first_event_starts_live() -> None:
+    with (
+        Peer("sub") as sub,
+        Peer("pub", connect=sub.address) as pub,
+        sub.subscribe("**") as early,
+    ):
+        pub.wait_for_peers(timeout=10)
+        pub.publish("x", "first")
+        assert early.get(timeout=10).data == "first"  # type: ignore[union-attr]
+        with sub.subscribe("**") as events:
+            pub.wait_for_subscribers("x", count=2, timeout=10)
+            pub.publish("x", "second")
+            assert events.get(timeout=10).data == "second"  # type: ignore[union-attr]
