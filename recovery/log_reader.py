@@ -214,7 +214,8 @@ class LogReader:
                 if record.kind == END_RECORD and self.next < record.first <= self._limit:
                     return self._passed_over(record.first)
                 if not self._finish(segment):
-                    return self._from_tail()  # a crash may have taken the next segment, not that
+                    # A crash may have taken the next segment, and not the tail.
+                    return self._from_tail() or self._missing_next()
             elif record.stop <= self.next:
                 self._offset, self._damage = record.end, False
             elif record.first > self.next:
@@ -331,6 +332,13 @@ class LogReader:
         segment.refresh()
         record = segment.record(self._offset)
         if record is not None and record.content is not None:
+            return None
+        return self._lose(known.stop, "corrupt")
+
+    def _missing_next(self) -> Loss | None:
+        """Behind the last segment: the loss, if another one has to be there."""
+        known = self._known.find(self.epoch)  # from before the segments were listed
+        if known is None or known.stop is None or self.next >= known.stop:
             return None
         return self._lose(known.stop, "corrupt")
 
