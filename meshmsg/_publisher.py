@@ -269,9 +269,7 @@ class PublisherSide:
                 if outlet.count < len(outlet.times):
                     break
                 self._send_open(outlet)
-            if outlet.log.next > outlet.next:  # interrupted (Ctrl-C) in between: it is published
-                self._send_open(outlet)
-                outlet.reserve(outlet.log.next - outlet.next)
+            self._follow_log(outlet)
             now_ns = time_ns()
             outlet.log.add([(topic, data, now_ns, raw, key, packed)])
             seq = outlet.add(topic, data, now_ns, raw=raw)
@@ -287,11 +285,19 @@ class PublisherSide:
         return Position(outlet.stream, outlet.epoch, seq)
 
     def _make_room(self, outlet: Outlet, needed: int) -> None:
-        """The log's tail has no room for an event of these bytes, or was shut for a moment."""
+        """The log's tail has no room for an event of these bytes, or one has to wait for others."""
         assert outlet.log is not None
         with self._lock:
+            self._follow_log(outlet)
             if not outlet.log.has_room(needed):
                 outlet.log.make_room()
+
+    def _follow_log(self, outlet: Outlet) -> None:
+        """Pass over what only the log has: interrupted (Ctrl-C) in between, it is published."""
+        assert outlet.log is not None
+        if outlet.log.next > outlet.next:
+            self._send_open(outlet)
+            outlet.reserve(outlet.log.next - outlet.next)
 
     def _wait_safe(self, outlet: Outlet, seq: int) -> None:
         """Return when an event is on the disk, and was sent."""
