@@ -1,6 +1,6 @@
 """What peers use of a processor while nothing is published, beside a raw pyzmq subscriber.
 
-    python benchmarks/idle.py [--seconds 5] [--json FILE]
+    python benchmarks/idle.py [--seconds 6] [--json FILE]
 
 A publisher in one process, connected subscribers in another: one or ten peers, whose consumers
 wait for events or are busy elsewhere.  Times are those of the process that is named.
@@ -165,7 +165,7 @@ def measure(setting: Setting, seconds: float) -> list[Row]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every setting, and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     rows = []

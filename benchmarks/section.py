@@ -274,6 +274,6 @@ SECTIONS = (
     Section("spark", "spark.py", _spark, (), ("--quick",), writes_page=True),
     Section("sink", "sink.py", _sink, ("--seconds", "60"), ("--seconds", "20")),
     Section("statsd", "statsd.py", _statsd),
-    Section("idle", "idle.py", _idle, (), ("--seconds", "2")),
+    Section("idle", "idle.py", _idle, (), ("--seconds", "4")),
     Section("security", "security.py", _security, (), ("--passes", "1")),
 )

@@ -180,7 +180,7 @@ def write_frames(folder: Path, count: int, sizes: Sequence[int] = (1,)) -> None:
     """Frames of so many events, again and again; events are a millisecond apart."""
     wire_id = stream_wire_id("default", STREAM)
     first, frames = 0, 0
-    with LogWriter(str(folder), STREAM, settings=LogSettings(fsync="never")) as log:
+    with LogWriter(str(folder), STREAM, settings=LogSettings(fsync="never", tail_bytes=0)) as log:
         epoch = log.begin(1)
         for events in cycle(sizes):
             if first >= count:

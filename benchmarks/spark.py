@@ -96,7 +96,7 @@ def _write(
     raw: bool,
 ) -> None:
     wire_id = stream_wire_id("default", STREAM)
-    with LogWriter(str(folder), STREAM, settings=LogSettings(fsync="never")) as log:
+    with LogWriter(str(folder), STREAM, settings=LogSettings(fsync="never", tail_bytes=0)) as log:
         epoch = log.begin(1_700_000_000_000_000)
         for first in range(0, events, frame_events):
             count = min(frame_events, events - first)

@@ -36,7 +36,7 @@ def read_records(data: bytes) -> list[tuple[int, int, int, bytes]]:
 
 
 def write_some(data_dir: str) -> None:
-    """Two frames of two events each, as a peer writes them."""
+    """Two frames of two events each, which the log joins: they are small."""
     from meshmsg._control import stream_wire_id
     from meshmsg._frame import encode_frame
 

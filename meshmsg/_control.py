@@ -380,7 +380,6 @@ class Joined(_Message, frozen=True, tag="joined"):
     sub: Id
     streams: Tails
     work: AddressPairs
-    keeps: bool = False  # what is done, on disk, and says so
 
 
 class Unjoined(_Message, frozen=True, tag="unjoined"):
@@ -424,7 +423,7 @@ class Settle(_Message, frozen=True, tag="settle"):
 
 
 class Kept(_Message, frozen=True, tag="kept"):
-    """What you said of this durable stream, up to the message of that number, is on disk."""
+    """What you said of a stream, up to that message, counts; of a durable one, it is on disk."""
 
     sub: Id
     stream: Name

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from meshmsg import _busy as busy
 from meshmsg import _control as c
 from meshmsg._allow import Grant, covered
 from meshmsg._declared import Declared
@@ -47,12 +48,6 @@ EXPLAINED = {
     "wrong_mesh_keys": "somebody dials us with another mesh key: `meshmsg keys show` compares them",
     "missing_keys": "somebody dials us with a key and we have none, or the other way round",
 }
-#: How often connections are looked at that may be ahead of what was read from them, while this
-#: process is busy: it has used this much of a processor since the last time.
-AHEAD_S = 0.05
-AHEAD_CPU_S = 0.01
-#: How often to see whether it is.
-CALM_S = 0.2
 #: What all connections to one port may be ahead together.
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
 CONTROL_LIMITS = limits_of(c.CONTROL_BYTES_MAX, 24 * 1024 * 1024)
@@ -77,7 +72,6 @@ class Gate:
         self._told: set[tuple[str, ...]] = set()
         self._look_due = 0.0
         self._ahead_due = 0.0
-        self._used_s = 0.0  # of a processor, at the last look
         self._is_busy = False
         self._declared = Declared()
         self._strays: dict[bytes, float] = {}  # by user, until when
@@ -102,6 +96,7 @@ class Gate:
         node._fanout.strayed = self._on_stray
         for owner in self._pollables():
             node._poller.add(owner)
+        busy.watch.add(self._on_busy)
 
     def _warn_of_streams(self, own: Grant) -> None:
         for stream in self._node.config.streams:
@@ -114,6 +109,7 @@ class Gate:
 
     def close(self) -> None:
         """Nobody gets in any more."""
+        busy.watch.remove(self._on_busy)
         for door in self._doors.values():
             door.close()
         if self._zap is not None:
@@ -216,14 +212,11 @@ class Gate:
         To take much in costs time of the processor: while this process uses none, nobody can
         have sent much, and nothing is looked at.
         """
-        if now < self._ahead_due:
-            return self._ahead_due if self._is_busy else now + CALM_S
-        self._ahead_due = now + AHEAD_S
-        used_s = time.process_time()
-        self._is_busy = used_s - self._used_s >= AHEAD_CPU_S
         if not self._is_busy:
-            return now + CALM_S
-        self._used_s = used_s
+            return float("inf")
+        if now < self._ahead_due:
+            return self._ahead_due
+        self._is_busy = False
         count = 0
         for door in self._doors.values():
             over = door.look(AHEAD_BYTES_MAX)
@@ -236,8 +229,13 @@ class Gate:
             text = "connections that never finish what they send are cut (counted as %s)"
             self._tell_once(text, "connections_ahead")
         # With very many connections: not more than a twentieth of the time.
-        self._ahead_due = max(self._ahead_due, now + 20 * (time.monotonic() - now))
-        return self._ahead_due
+        self._ahead_due = now + 20 * (time.monotonic() - now)
+        return float("inf")
+
+    def _on_busy(self) -> None:
+        """This process uses a processor; any thread."""
+        self._is_busy = True
+        self._node.wake()
 
     # --- the allow-list ---
 

@@ -239,8 +239,7 @@ class GroupSide:
             for name, seat in member.seats.items()
             for sealed in [seat.outlet.sender.sealed]
         ]
-        keeps = any(seat.kept for seat in member.seats.values())
-        self._side._post(link, Joined(join.sub, tails, member.work.addresses, keeps))
+        self._side._post(link, Joined(join.sub, tails, member.work.addresses))
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 

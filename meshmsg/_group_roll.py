@@ -67,11 +67,11 @@ class GroupRoll:
             self._keeper.want(seat)
 
     def part(self, member: RemoteMember, number: int) -> None:
-        """A member has left in order, and may wait until its last words are on disk."""
+        """A member has left in order, and waits for our answer."""
         for seat in member.seats.values():
             if seat.kept:
                 self.hear(seat, member, number)
-            elif number and seat.outlet.log is not None:  # the group is gone with it
+            elif number:  # volatile, or the group is gone with it
                 self._tell_kept(seat, {member.sub: (member.link, number)})
 
     def _recall(self, seat: Seat, member: RemoteMember, claims: list[Claimed], now: float) -> None:

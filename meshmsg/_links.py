@@ -201,6 +201,7 @@ class Links:
         elif link.state in ("up", "greeting"):
             log.info("the connection to %s (%s) is lost", link.peer or "?", link.address)
             link.state = "dialling"
+            self._node.on_silence(link)
 
     def _on_failure(self, link: Link, reason: str) -> None:
         """It did not let us in, or we it."""
@@ -274,6 +275,7 @@ class Links:
             if link.state != "left":
                 self._node.post(link, c.Bye(self._node.instance, []))
             link.state = "left"
+            self._node.on_silence(link)
             self._node.finder.on_bye(message.instance)
             self._node.on_link_message(link, self._node.gate.told(link, message), None)
         elif isinstance(message, c.Joined | c.Unjoined | c.Kept):
@@ -390,8 +392,7 @@ class Links:
                 intake.tend(time.monotonic())
         for member in list(self._node.members.values()):
             member.notify(Parted(link, "it is not there any more"))
-        for member in list(self._node.parting.values()):
-            member.on_silence(link)
+        self._node.on_silence(link)
 
     # --- subscriptions ---
 

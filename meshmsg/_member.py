@@ -79,7 +79,14 @@ class Member(Membership):
     def on_joined(self, link: Any, message: Joined, address: str) -> None:
         """A publisher has taken us."""
         epochs = {tail.stream: tail.epoch for tail in message.streams}
-        self.notify(Attached(link, address, epochs, link.data_key, message.keeps))
+        self.notify(
+            Attached(
+                link,
+                address,
+                epochs,
+                link.data_key,
+            )
+        )
 
     def on_unjoined(self, link: Any, message: Unjoined) -> None:
         """A publisher has not, or not any more."""
@@ -347,7 +354,7 @@ class Member(Membership):
             if closed:
                 links = {**self._asked, **self._links}
                 by_link = {key: (link, []) for key, link in links.items()}
-            number = self._await_keeping() if closed else 0
+            number = self._await_answers() if closed else 0
             for source in self._sources():
                 claims = source.claims
                 if not source.joined and id(source.link) not in by_link:
@@ -375,11 +382,11 @@ class Member(Membership):
                 self._post(link, Settle(self.sub, said, closed, came if closed else {}, number))
         return all_said
 
-    def _await_keeping(self) -> int:
-        """Publishers of durable streams are to keep our last words, and to say so."""
-        sources = [s for s in self._sources() if s.joined and s.claims is not None]
-        self._last_words = {s.info.name for s in sources if id(s.link) in self._keeping}
-        self._last_number = self._number + 1 if sources else 0
+    def _await_answers(self) -> int:
+        """Have the publishers answer that we leave, those that hear us; return the number."""
+        there = {s.info.name for s in self._sources() if s.joined and s.link.state == "up"}
+        self._unanswered = there
+        self._last_number = self._number + 1 if there else 0
         return self._last_number
 
     # --- figures ---
@@ -388,22 +395,32 @@ class Member(Membership):
         """The streams that give work."""
         return [source for source in list(self._by_wire.values()) if source.joined]
 
-    def close(self, *, leave: bool = True) -> None:
-        """Give back what was not looked at, say the rest, and close the socket."""
+    def leave(self) -> None:
+        """Hand out nothing more, give back what was not looked at, and say the rest.
+
+        The socket stays until `seen_off`: to a publisher, a member whose connection ends before its
+        last words have come is lost, and what it has done comes again.
+        """
         self.closed = True
         self.left_at = time.monotonic()
         self.wake()
         with self.lock:
-            if self._inlet_closed:
-                return
-            self._inlet_closed = True
-            if leave:
-                self._leave()
-            if not self._last_words:
+            if not self._inlet_closed:
+                self._say_good_bye()
+            if not self._unanswered:
                 self.seen_off.set()
-            self._inlet.close()
 
-    def _leave(self) -> None:
+    def close(self) -> None:
+        """Close the socket."""
+        self.closed = True
+        self.wake()
+        with self.lock:
+            if not self._inlet_closed:
+                self._inlet_closed = True
+                self._inlet.close()
+            self.seen_off.set()
+
+    def _say_good_bye(self) -> None:
         left = run_out(self.iterator)  # what goes to others is not for us any more
         batch = self.current
         self._read_inbox()

@@ -56,7 +56,6 @@ class Attached:
     address: str
     epochs: dict[str, int]
     key: bytes = b""  #: what the socket there must have
-    keeps: bool = False  #: and says so: what is done, on disk
 
 
 @dataclass(frozen=True, slots=True)

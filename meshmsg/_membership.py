@@ -33,6 +33,7 @@ from meshmsg._places import Places
 from meshmsg._source import Sweep
 from meshmsg._subframe import Work
 from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
+from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.work_claims import pieces_of
 from meshmsg.transports.workqueue import WorkInlet
 
@@ -40,7 +41,7 @@ log = logging.getLogger("meshmsg.peer")
 
 #: A number that is behind every event: `resume` there means to start live.
 LIVE_END = 1 << 62
-#: Who leaves waits so long until what it said last is on its publishers' disks.
+#: A member that leaves waits so long until its publishers have answered.
 FAREWELL_S = 1.0
 
 
@@ -72,11 +73,10 @@ class Membership(Settler):
         self._asked: dict[int, Any] = {}  # links whose publishers are to take us
         self._tickets: dict[int, int] = {}  # by link: what its work begins with
         self._valid = {self.sub}  # all of them; publishers of earlier releases know none
-        self._keeping: set[int] = set()  # links whose publishers tell what they have kept
-        self._last_words: set[str] = set()  # streams of which they are not kept yet
-        self._last_number = 0  # the message that has them
-        self.seen_off = threading.Event()  #: they are kept, or nobody is going to say so
-        self.left_at = 0.0
+        self._unanswered: set[str] = set()  # streams that we leave
+        self._last_number = 0  # the message that says so
+        self.seen_off = threading.Event()  #: all have answered, or are not going to
+        self.left_at = NEVER
         self._joins = 0
         self._number = 0  # of the last message that may have to be said again
         self._ready: deque[WorkBatch | Loss] = deque()
@@ -191,7 +191,7 @@ class Membership(Settler):
             return claims[-CLAIMS_MAX:], self._number
 
     def on_kept(self, link: Any, message: Kept) -> None:
-        """A publisher has on disk what it was told: it need not be said again."""
+        """A publisher has heard what we said, and has it on disk: it need not be said again."""
         known = self._offered.get(message.stream)
         if known is None or known.link is not link:
             return
@@ -203,13 +203,13 @@ class Membership(Settler):
                 self._see_off({message.stream})
 
     def on_silence(self, link: Any) -> None:
-        """A publisher that we have left is not there any more: it says nothing."""
+        """A publisher that we have left is not going to answer."""
         with self._settle_lock:
             self._see_off({s.info.name for s in self._offered.values() if s.link is link})
 
     def _see_off(self, streams: set[str]) -> None:
-        self._last_words -= streams
-        if self._last_number and not self._last_words:
+        self._unanswered -= streams
+        if self._last_number and not self._unanswered:
             self.seen_off.set()
 
     # --- being taken, or not ---
@@ -245,8 +245,6 @@ class Membership(Settler):
                 return
         self._addresses[id(notice.link)] = notice.address
         self._links[id(notice.link)] = notice.link
-        if notice.keeps:
-            self._keeping.add(id(notice.link))
         self._asked.pop(id(notice.link), None)
         if any(source.acks or source.ack_ranges or source.nacks for source in self._sources()):
             self.say()  # what came between the two
@@ -277,7 +275,6 @@ class Membership(Settler):
             self.counters["parted"] += 1
         self._asked.pop(id(link), None)
         self._tickets.pop(id(link), None)
-        self._keeping.discard(id(link))
         self._valid = {self.sub, *self._tickets.values()}
         for source in self._sources():
             if source.link is link:

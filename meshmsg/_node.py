@@ -42,6 +42,7 @@ from meshmsg._recorder import Recorder
 from meshmsg._replay_service import LogEntry, ReplayService, own_entries
 from meshmsg._source import Join, RepairFrame, Said, TailHint
 from meshmsg.recovery.ledger import Ledger
+from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.transports.apart import ApartFanoutClient, ApartWorkInlet
 from meshmsg.transports.control import ControlServer
 from meshmsg.transports.fanout import FanoutClient, FanoutServer
@@ -87,7 +88,7 @@ class Node:
         self.intakes: dict[int, Intake] = {}
         self.members: dict[int, Member] = {}
         self.names: dict[int, str] = {}
-        self.parting: dict[int, Member] = {}  #: have left, and are to be told that it is kept
+        self.parting: dict[int, Member] = {}  #: have left, and wait for their publishers' answers
         curve = None if keyring is None else keyring.curve
         self._context = Context(curve, self.tuning.handshake_timeout_s)
         self.gate = Gate(self, keyring)
@@ -129,6 +130,7 @@ class Node:
             self.finder.on_tick,
             self._on_ping,
             self._unmute,
+            self._end_farewells,
             self.gate.on_tick,
         ]
         if self.recorder is not None:
@@ -352,7 +354,7 @@ class Node:
         self.reception.await_byes(time.monotonic() + min(BYE_S, self._linger_s))
 
     def _close_sockets(self) -> None:
-        members = list(self.members.values())
+        members = [*self.members.values(), *self.parting.values()]
         self.guard.each(
             [
                 self.finder.close,
@@ -361,7 +363,7 @@ class Node:
                 partial(self.publisher.close, self._linger_s),
                 partial(self._server.close, self._linger_s),
                 *(intake.close for intake in list(self.intakes.values())),
-                *(partial(member.close, leave=False) for member in members),
+                *(member.close for member in members),
                 self._context.close,
                 settle_loans,
                 self._call.wakeup.close,
@@ -473,24 +475,36 @@ class Node:
         """A member leaves: what it has not done goes to others."""
         if self.members.pop(member.sub, None) is not None:
             self.call(lambda: self.links.forget(member.sub))
-            past = time.monotonic() - FAREWELL_S
-            for sub in [sub for sub, one in self.parting.copy().items() if 0 < one.left_at < past]:
-                self.parting.pop(sub, None)  # nobody waits for it
             self.parting[member.sub] = member
             self.names.pop(member.sub, None)
-            try:
-                member.close()
-            finally:
-                if member.seen_off.is_set():
-                    self.parting.pop(member.sub, None)
+            member.leave()
+            self.wake()
 
-    def see_off(self, timeout: float = FAREWELL_S) -> None:
-        """Wait until what members said when they left is on their publishers' disks."""
+    def see_off(self, timeout: float = NEVER) -> None:
+        """Wait until publishers have answered the members that left; close their sockets."""
+        if threading.current_thread() is self._thread:
+            return  # which has to read the answers
         deadline = time.monotonic() + min(timeout, FAREWELL_S)
         for member in list(self.parting.values()):
-            if threading.current_thread() is not self._thread:
-                member.seen_off.wait(max(0.0, deadline - time.monotonic()))
-            self.parting.pop(member.sub, None)
+            member.seen_off.wait(max(0.0, deadline - time.monotonic()))
+            self._part_with(member)
+
+    def _end_farewells(self, now: float) -> float:
+        """Close the sockets of members that left, whether or not anybody waits for that."""
+        for member in list(self.parting.values()):
+            if member.seen_off.is_set() or now >= member.left_at + FAREWELL_S:
+                self._part_with(member)
+        left = [member.left_at for member in list(self.parting.values())]
+        return min(left, default=NEVER) + FAREWELL_S
+
+    def _part_with(self, member: Member) -> None:
+        self.parting.pop(member.sub, None)
+        member.close()
+
+    def on_silence(self, link: Link) -> None:
+        """A publisher is not going to answer members that have left it."""
+        for member in list(self.parting.values()):
+            member.on_silence(link)
 
     def on_group_message(self, link: Link, message: c.Joined | c.Unjoined | c.Kept) -> None:
         """A publisher has taken one of our members, or not, or has kept what it said."""
@@ -624,9 +638,6 @@ class Node:
 
     def _intake_stats(self, inlet: Intake | Member) -> dict[str, Any]:
         return inlet_stats(self.label(inlet.sub), inlet)
-
-
-NEVER = float("inf")
 
 
 def _some_names(streams: list[str]) -> list[str]:

@@ -428,7 +428,7 @@ class Subscribers:
         for outlet in self._outlets.values():
             claim = outlet.sender.flow.release(sub, now=now)
             if outlet.packets is not None:
-                outlet.packets.sender.release(sub)
+                outlet.packets.sender.forget(sub)
             if claim is not None and claim.reported:
                 self.finished.append(claim_row(outlet, claim, claim.consumed, state))
             self._gates.reopen(outlet)

@@ -340,7 +340,8 @@ class Subscription(SubscriptionBase):
     def close(self) -> None:
         """Stop receiving; the publishers are told.  A member's open work goes to others.
 
-        A member waits up to 1 s until durable publishers have on disk what it has done.
+        A member waits up to 1 s until its publishers have counted what it has done, and durable
+        ones have it on disk.
         """
         if is_forked(self._intake):
             return

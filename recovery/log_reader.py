@@ -235,6 +235,10 @@ class LogReader:
         content = record.content
         if content is None:
             self.counters["damaged_frames"] += 1
+            found = self._from_tail()  # a crash tore the segment, and came before the tail went
+            if found is not None:
+                self._offset = record.offset  # the tail may have a part of it only
+                return found
             return self._lose(record.stop, "corrupt")
         if record.kind == LOSS_RECORD:
             reason = content.decode(errors="replace")

@@ -7,9 +7,9 @@ segment, and the file has two areas, so that publishing goes on in the other one
 
 | at this point of a turn | after a crash of the process |
 |---|---|
-| the frame is not in the segment | the old area has its events |
-| the frame is in the segment, the new area has no head | the segment and the old area have them |
-| the new area has its head | the segment has them; the new area goes on behind them |
+| the new area has no head | the old area has its events |
+| the new area has its head | the old area has them, and the new one goes on behind them |
+| the frame is in the segment | the segment and the old area have them |
 
 An area whose events were called durable, because the tail was synced, is not written over before
 the segment that has them was synced: else a power failure could take both.

@@ -65,6 +65,8 @@ ASKERS_MAX = 1024
 #: A receiver that misses so many reports, or reports no progress so often, holds nobody up while
 #: the buffer has room.
 PATIENCE_REPORTS = 3
+#: Receivers that have closed, the last of them: reports of theirs may still be under way.
+CLOSED_MAX = 1024
 #: Two confirmations are this part of a linger apart.
 CONFIRM_SHARE = 0.2
 #: Why a receiver is not waited for.
@@ -128,6 +130,7 @@ class PacketSender:
         #: Packets that may be on their way, or held behind a gap: well within what is kept.
         self.reach = max(BURST_PACKETS_MAX, policy.buffer_bytes * 3 // 4 // policy.packet_bytes)
         self._receivers: dict[int, _Receiver] = {}
+        self._closed: OrderedDict[int, None] = OrderedDict()
         self._patience_s = min(
             policy.receiver_timeout_s, policy.status_interval_s * PATIENCE_REPORTS
         )
@@ -420,6 +423,9 @@ class PacketSender:
             self.release(status.receiver)
             return
         if receiver is None:
+            if status.receiver in self._closed:
+                self.counters["late_status"] += 1
+                return
             if len(self._receivers) >= RECEIVERS_MAX:
                 self.counters["receivers_full"] += 1
                 return
@@ -447,6 +453,7 @@ class PacketSender:
 
     def admit(self, receiver: int, window_bytes: int, *, now: float) -> int:
         """A receiver is known before its first report; returns the packet it starts with."""
+        self._closed.pop(receiver, None)
         if receiver in self._receivers or len(self._receivers) < RECEIVERS_MAX:
             limit = self.store.next + window_bytes // self.policy.packet_bytes
             self._receivers[receiver] = _Receiver(self.store.next, limit, now)
@@ -468,9 +475,20 @@ class PacketSender:
         return list(self._receivers)
 
     def release(self, receiver: int) -> None:
-        """A receiver has gone."""
+        """Wait no longer for a receiver, until it reports again."""
         if self._receivers.pop(receiver, None) is not None:
             self._settle()
+
+    def forget(self, receiver: int) -> None:
+        """Release a receiver that has closed.
+
+        What it reported before may come after the connection told that it has: as the report of a
+        new receiver, which then falls silent, it would hold everybody up.
+        """
+        self._closed[receiver] = None
+        if len(self._closed) > CLOSED_MAX:
+            self._closed.popitem(last=False)
+        self.release(receiver)
 
     def _settle(self, changed: _Receiver | None = None, limit: int = 0) -> None:
         """Find the lowest limit; only one that held it can raise it."""

@@ -102,7 +102,7 @@ EXPECTED: dict[str, list[str]] = {
     ],
     "50_discovery.py": ["by zeroconf: 187.2", "second found ['first', 'third']"],
     "51_presence.py": ["joined shop", "left shop", "joined cart", "lost cart"],
-    "30_read_a_log.py": ["events 2 to 3 in a frame of", "would begin with event 4"],
+    "30_read_a_log.py": ["events 0 to 3 in a frame of", "would begin with event 4"],
 }
 
 

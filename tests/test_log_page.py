@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from crc32c import crc32c
+
 from meshmsg._control import stream_wire_id
+from meshmsg._frame import Frame
 from meshmsg._log_words import FsyncWord
+from meshmsg._tail_frame import ENTRY as TAIL_ENTRY
+from meshmsg._tail_frame import TailFrame
 from meshmsg.recovery import log_cursors, log_epochs, log_index
+from meshmsg.recovery.log_appender import LogSettings
 from meshmsg.recovery.log_cursors import Cursor
+from meshmsg.recovery.log_files import REAL
 from meshmsg.recovery.log_folder import CURSORS_FOLDER, LOCK_FILE, escape
 from meshmsg.recovery.log_format import (
     DATA_START,
@@ -25,6 +32,15 @@ from meshmsg.recovery.log_format import (
     salt_of,
 )
 from meshmsg.recovery.log_index import ENTRY, IndexEntry, encode_entry
+from meshmsg.recovery.log_tail import (
+    AREA_HEAD,
+    AREAS,
+    TAIL_BYTES_MAX,
+    TAIL_FILE,
+    AreaHead,
+    TailReader,
+)
+from meshmsg.recovery.log_writer import SMALL_BYTES, SMALL_EVENTS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "log.md"
 EPOCH = 1_700_000_000_000_000
@@ -85,6 +101,33 @@ def test_index_entry_in_the_page_is_real() -> None:
     assert dumped("index entry") == encode_entry(entry, b"saltsalt")
 
 
+TAIL_EVENTS = [("quotes.eu", b"one", None), ("quotes.us", b"two", "k")]
+
+
+def area() -> bytes:
+    head = AreaHead(HEAD.wire_id, EPOCH, 41, b"saltsalt")
+    data = bytearray(head.encode() + bytes(200))
+    frame = TailFrame(41)
+    frame.use(memoryview(data), AREA_HEAD.size, crc32c(b"saltsalt"))
+    for n, (topic, payload, key) in enumerate(TAIL_EVENTS):
+        assert frame.add(topic, payload, HEAD.created_ns + n, key=key)
+    used = frame.at
+    frame.release()
+    return bytes(data[:used])
+
+
+def test_tail_in_the_page_is_real(tmp_path: Path) -> None:
+    assert dumped("tail") == area()
+    half = dumped("tail") + bytes(512 - len(area()))
+    (tmp_path / TAIL_FILE).write_bytes(half + bytes(len(half)))
+    (piece,) = TailReader(REAL, str(tmp_path)).pieces(HEAD.wire_id, EPOCH)
+    frame = Frame(piece.data)
+    assert (frame.first, frame.stop) == (41, 43)
+    for n, (topic, payload, key) in enumerate(TAIL_EVENTS):
+        assert (frame.topic_at(n), frame.payload_at(n), frame.key_at(n)) == (topic, payload, key)
+        assert (frame.time_at(n), frame.is_raw(n)) == (HEAD.created_ns + n, True)
+
+
 def test_cursor_in_the_page_is_real() -> None:
     cursor = Cursor("audit", "pricing/orders.**", EPOCH, 41, hold=True)
     assert block("cursor") == cursor.encode().decode()
@@ -92,16 +135,19 @@ def test_cursor_in_the_page_is_real() -> None:
 
 
 def test_tables_of_fields_add_up() -> None:
-    for heading, size in (
+    for heading, *sizes in (
         ("Segments", SEGMENT_HEAD.size),
         ("Records", RECORD_HEAD.size),
         ("Index", ENTRY.size),
+        ("The tail", AREA_HEAD.size, TAIL_ENTRY.size),
     ):
-        at = 0
-        for offset, width in re.findall(r"^\| (\d+) \| (\d+) \|", section(heading), re.MULTILINE):
-            assert int(offset) == at
-            at += int(width)
-        assert at == size
+        tables = section(heading).split("| offset | size | field | |")[1:]
+        for table, size in zip(tables, sizes, strict=True):
+            at = 0
+            for offset, width in re.findall(r"^\| (\d+) \| (\d+) \|", table, re.MULTILINE):
+                assert int(offset) == at
+                at += int(width)
+            assert at == size
 
 
 def test_kinds_and_words_in_the_page_are_those_of_the_code() -> None:
@@ -121,7 +167,14 @@ def test_names_in_the_page_are_those_of_the_code() -> None:
     shown = section("Folders")
     name = SegmentName(EPOCH, 0, 0)
     cursor = f"{CURSORS_FOLDER}/{escape('audit@pricing/orders.**')}{log_cursors.ENDING}"
-    for text_ in (name.file, name.index_file, LOCK_FILE, *log_epochs.FILES, cursor):
+    for text_ in (
+        name.file,
+        name.index_file,
+        LOCK_FILE,
+        f"\n    {TAIL_FILE} ",
+        *log_epochs.FILES,
+        cursor,
+    ):
         assert text_ in shown
     assert f"{escape('pricing/orders.**')}/" in shown
 
@@ -130,4 +183,9 @@ def test_limits_in_the_page_are_those_of_the_code() -> None:
     limits = section("Limits")
     assert f"| epochs in the journal | {log_epochs.EPOCHS_MAX:,} |" in limits
     assert f"| cursors looked at | {log_cursors.CURSORS_MAX:,} |" in limits
+    assert f"| area of the tail | {LogSettings().tail_bytes >> 10} KiB, or a quarter of" in limits
+    assert f"| tail that is read | {TAIL_BYTES_MAX >> 20} MiB |" in limits
+    assert f"up to {LogSettings().area_bytes // 4 >> 10} KiB" in section("A durable stream")
+    assert f"{SMALL_EVENTS} events or {SMALL_BYTES >> 10} KiB" in section("A durable stream")
+    assert AREAS == 2
     assert f"| index that is read | {log_index.INDEX_BYTES_MAX >> 20} MiB |" in limits

@@ -347,7 +347,7 @@ def _lies(instance: int, name: str, epoch: int, tails: list[c.Tail]) -> list[c.M
     found.append(c.Evicted(0, name, "so I say"))
     found.append(c.Kept(0, name, MAX))
     found.append(c.Rekey(0, name, [(MAX, bytes(32))]))
-    found.append(c.Joined(0, tails, [("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")], keeps=True))
+    found.append(c.Joined(0, tails, [("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")]))
     found.append(c.StatusPlease(0, MAX))
     found.append(c.Pong(1, instance, tails, tails))
     return found

@@ -221,7 +221,7 @@ def test_it_has_bounds(join: Join) -> None:
 def logged(frames: Iterable[bytes], **options: Any) -> FaultyFiles:
     """A log with these frames, that nobody writes any more."""
     files = FaultyFiles(Random(1))
-    settings = LogSettings(allocate_bytes=0, **options)
+    settings = LogSettings(allocate_bytes=0, tail_bytes=0, **options)
     writer = LogWriter(DATA, STREAM, settings=settings, files=files, background=False)
     writer.open()
     writer.begin(EPOCH)
@@ -414,7 +414,9 @@ def test_later_term_takes_over_where_it_begins(takes_over: int) -> None:
 
 def test_reader_at_the_live_edge_gets_what_is_whole() -> None:
     files = FaultyFiles(Random(1))
-    writer = LogWriter(DATA, STREAM, files=files, background=False)
+    writer = LogWriter(
+        DATA, STREAM, settings=LogSettings(tail_bytes=0), files=files, background=False
+    )
     writer.open()
     writer.begin(EPOCH)
     with LogReader(writer.folder) as reader:

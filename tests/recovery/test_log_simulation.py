@@ -55,6 +55,16 @@ def test_what_stays_is_safe_before_anything_expires() -> None:
     simulate(80)
 
 
+def test_segment_whose_head_a_crash_took_does_not_hide_the_tail() -> None:
+    """Recovery took it for damaged, and removed the tail that had its events."""
+    simulate(165)
+
+
+def test_record_that_a_crash_tore_before_the_end_of_its_segment_is_in_the_tail() -> None:
+    """Its head was whole and its content was not: readers did not look there."""
+    simulate(2261)
+
+
 # Flipped bytes ----------------------------------------------------------------------------------
 
 

@@ -106,6 +106,33 @@ def test_slowest_receiver_with_a_full_window_stops_all() -> None:
     assert data_of(core.take(now=0.0)) == [5, 6, 7, 8, 9]
 
 
+def test_late_report_does_not_bring_a_receiver_back_that_has_closed() -> None:
+    core = sender(100, flow="slowest")
+    core.admit(1, 10 * PACKET_BYTES, now=0.0)
+    core.forget(1)
+    core.on_status(status(0, 3 * PACKET_BYTES), now=0.0)
+    assert len(data_of(core.take(now=0.0))) > 3
+    assert (core.receivers, core.counters["late_status"]) == (0, 1)
+    core.admit(1, 0, now=0.0)  # it is back
+    core.on_status(status(100, 10 * PACKET_BYTES), now=0.0)
+    assert core.receiver_ids() == [1]
+
+
+def test_receiver_that_was_released_counts_when_it_reports_again() -> None:
+    core = sender(10, flow="slowest")
+    core.admit(1, 0, now=0.0)
+    core.release(1)
+    core.on_status(status(0, 3 * PACKET_BYTES), now=0.0)
+    assert data_of(core.take(now=0.0)) == [0, 1, 2]
+
+
+def test_memory_of_closed_receivers_is_bounded() -> None:
+    core = sender()
+    for n in range(packet_sender.CLOSED_MAX + 10):
+        core.forget(n)
+    assert len(core._closed) == packet_sender.CLOSED_MAX
+
+
 def test_window_ends_in_the_middle_of_a_frame() -> None:
     core = sender(flow="slowest")
     core.add(frame_of(0, size=3000), 0, 1, now=0.0)

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -332,6 +332,56 @@ def test_last_words_that_have_come_are_heard_however_late_they_are_read() -> Non
         wait_until(lambda: not group_of(boss)["members"])
         group = group_of(boss)
         assert (group["acked"], group["lag"], group["stale_acks"]) == (1, 0, 0)
+
+
+def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its control channel is held up: for as long as a publisher takes to miss a lost member."""
+    monkeypatch.setattr("meshmsg._node.FAREWELL_S", 30.0)
+    with mesh() as (boss, events):
+        boss.publish("jobs.x", 1)
+        event = events.get(5)
+        assert event is not None
+        held = threading.Event()
+        events._node.call(lambda: held.wait(30))
+        events.ack(event)
+        leaving = threading.Thread(target=events.close)
+        leaving.start()
+        wait_until(lambda: events.closed)
+        with suppress(AssertionError):  # it does not come
+            wait_until(lambda: boss.stats()["counters"].get("members_lost"), timeout=0.5)
+        held.set()
+        leaving.join(30)
+        wait_until(lambda: not group_of(boss)["members"])
+        group = group_of(boss)
+        assert (group["acked"], group["lag"], group["stale_acks"]) == (1, 0, 0)
+        assert not events._node.parting
+        assert events._intake._inlet.wakeup.fd < 0, "its sockets are closed then"
+
+
+def test_member_whose_publisher_is_gone_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshmsg._node.FAREWELL_S", 3600.0)
+    with mesh() as (boss, events):
+        boss.close()
+        events.close()
+        assert not events._node.parting
+
+
+def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_answered() -> None:
+    async def work(address: str) -> None:
+        async with AsyncPeer("anna", connect=address) as anna:
+            events = anna.subscribe("jobs.**", group="workers")
+            await events.wait_for_publishers(timeout=10)
+            events.close()
+            while anna._open_node().parting:
+                await asyncio.sleep(0.001)
+            assert events._intake._inlet.wakeup.fd < 0
+
+    with Peer("boss", streams=[Stream("jobs.**")]) as boss:
+        asyncio.run(asyncio.wait_for(work(boss.address), 30))
 
 
 def test_double_ack_counts_once() -> None:
