@@ -29,7 +29,15 @@ from typing import Any
 
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig, Stream
-from meshmsg._control import Join, Settle, StreamInfo, Tail, encode_message, stream_wire_id
+from meshmsg._control import (
+    Join,
+    Settle,
+    StreamInfo,
+    Tail,
+    encode_message,
+    encode_pages,
+    stream_wire_id,
+)
 from meshmsg._durable import DurableSide
 from meshmsg._errors import ClosedError, EventTooLarge, MeshError, NoStream
 from meshmsg._event import Position
@@ -581,6 +589,10 @@ class PublisherSide:
 
     def _post(self, link: bytes, message: Any) -> None:
         self._send_control(link, [encode_message(message)])
+
+    def _post_pages(self, link: bytes, make: Any, entries: Any) -> None:
+        for page in encode_pages(make, entries):
+            self._send_control(link, [page])
 
     # --- the I/O thread ---
 

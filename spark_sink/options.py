@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from meshmsg import ConfigError
 from meshmsg._topics import check_pattern
 from meshmsg._values import addresses, parse_time
+from meshmsg.spark_sink.ddl import is_nested, parse_columns
 from meshmsg.spark_sink.positions import parse_positions
 
 NAMES = (
@@ -34,17 +35,6 @@ NAMES = (
 )
 ROWS = ("events", "losses", "all")
 PAYLOADS = ("binary", "json", "variant")
-# fmt: off
-TYPES = (
-    "array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal",
-    "double", "float", "int", "integer", "long", "map", "numeric", "real", "short", "smallint",
-    "string", "struct", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar",
-    "variant",
-)
-# fmt: on
-#: The beginning of a column that is not within another: a plain name and a type.
-_COLUMN = re.compile(r"(?:^|(?<=,))\s*(?P<name>[A-Za-z_]\w*)(?:\s*:\s*|\s+)(?P<type>[A-Za-z_]\w*)")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 PARTITIONS_MAX = 100_000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"-?[0-9]{4,}-[0-9]{2}-[0-9]{2}.*|[0-9]+(\.[0-9]+)?")
@@ -212,7 +202,7 @@ def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:
 def check_payload(where: str, text: str) -> str:
     """What payloads are: a word, or columns as DDL; raises `ConfigError`.
 
-    Spark reads the DDL, and it takes a while to start: types that it does not know are found here.
+    Spark takes a while to start: what it would not take is found here.
     """
     if text.lower() in PAYLOADS:
         return text.lower()
@@ -223,11 +213,5 @@ def check_payload(where: str, text: str) -> str:
             f"'id BIGINT, price DOUBLE' or 'STRUCT<id: BIGINT, price: DOUBLE>'"
         )
         raise ConfigError(where, problem)
-    for column in _COLUMN.finditer(_QUOTED.sub("''", text)):
-        if column["type"].lower() not in TYPES:
-            near = difflib.get_close_matches(column["type"].lower(), TYPES, 1)
-            hint = f"did you mean {near[0].upper()}?" if near else f"there are {', '.join(TYPES)}"
-            raise ConfigError(
-                where, f"{column[0].strip()!r}: {column['type']} is not a type; {hint}"
-            )
+    parse_columns(where, f"payload {text}" if is_nested(text) else text)
     return text

@@ -6,8 +6,6 @@ the positions that a batch covers only those are written that are not in the tab
 
 from __future__ import annotations
 
-import functools
-import importlib
 import logging
 import os
 import threading
@@ -15,23 +13,22 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from meshmsg import ConfigError, LogError
+from meshmsg import LogError
 from meshmsg.spark_sink.positions import Positions, Range, by_stream
 from meshmsg.spark_sink.sink_checkpoint import read_offset
-from meshmsg.spark_sink.sink_config import DERIVED, Output
+from meshmsg.spark_sink.sink_config import Output
+from meshmsg.spark_sink.sink_shape import make_shape, partitioned
 from meshmsg.spark_sink.sink_tables import Table, write_losses
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger("meshmsg.spark_sink")
 
-Shape = Callable[["DataFrame"], "DataFrame"]
 Report = Callable[[dict[str, Any]], None]
 #: What is counted, which rows go into the table and which are set aside, columns that are left out.
 Words = tuple[list["Column"], "Column", "Column", list[str]]
 
-VIEW = "events"
 #: What Spark makes in a folder before it writes the first file.
 SPARK_FOLDERS = "_temporary/0/_temporary"
 
@@ -67,76 +64,6 @@ def is_behind(done: Mapping[str, int], start: Mapping[str, int]) -> bool:
 def overlaps(start: Mapping[str, int] | None, done: Mapping[str, int]) -> bool:
     """Whether a batch that begins at `start` has something that the table has."""
     return bool(done) if start is None else bool(new_ranges(start, done))
-
-
-# --- shapes --------------------------------------------------------------------------------------
-
-
-def make_shape(output: Output) -> Shape:
-    """What is done to the rows before they are written; raises `ConfigError`."""
-    if output.transform is not None:
-        return _function(output.transform)
-    if output.sql is not None:
-        return functools.partial(_by_sql, output.sql)
-    return lambda rows: rows
-
-
-def _by_sql(text: str, rows: DataFrame) -> DataFrame:
-    rows.createOrReplaceTempView(VIEW)
-    return rows.sparkSession.sql(text)
-
-
-def _function(name: str) -> Shape:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except Exception as error:  # whatever a user's module may do when it is imported
-        problem = f"{name!r}: {error}. It is looked for as Python does: set PYTHONPATH, or install"
-        raise ConfigError("transform", f"{problem} the package") from None
-    if not callable(found):
-        raise ConfigError("transform", f"{name!r} is not a function")
-    made: Shape = found
-    return made
-
-
-def partitioned(rows: DataFrame, output: Output) -> DataFrame:
-    """With the columns that `partition_by` may derive; raises `ConfigError`."""
-    from pyspark.sql import functions as f
-
-    for column in output.partition_by:
-        if column in rows.columns:
-            continue
-        if column not in DERIVED or "time" not in rows.columns:
-            there = ", ".join([*rows.columns, *(d for d in DERIVED if "time" in rows.columns)])
-            raise ConfigError("partition_by", f"there is no column {column!r}, but {there}")
-        rows = rows.withColumn(column, f.expr(DERIVED[column]))
-    return rows
-
-
-def plan_shape(spark: SparkSession, output: Output, schema: Any) -> Any:
-    """The schema of the table, found without a row; raises `ConfigError` for what cannot work."""
-    from pyspark.errors import PySparkException
-
-    kept = [field.name for field in schema.fields if field.name not in ("loss", "_error", "_raw")]
-    empty = spark.createDataFrame([], schema).select(*kept)
-    what = "sql" if output.sql is not None else "transform"
-    try:
-        shaped = make_shape(output)(empty)
-        if not hasattr(shaped, "sparkSession"):
-            raise ConfigError(what, f"gave {type(shaped).__name__}, not a DataFrame")
-        planned = partitioned(shaped, output).schema
-        names = [name.lower() for name in planned.names]
-        twice = [name for name in planned.names if names.count(name.lower()) > 1]
-        if twice:
-            raise ConfigError(what, f"gives column {twice[0]!r} twice: name one of them otherwise")
-        return planned
-    except PySparkException as error:
-        raise ConfigError(what, " ".join(str(error).split())[:500]) from None
-    except ConfigError:
-        raise
-    except Exception as error:  # a user's function, tried without a row
-        log.exception("%s", output.transform)
-        raise ConfigError(what, f"{output.transform or output.sql}: {error!r}") from None
 
 
 # --- a batch -------------------------------------------------------------------------------------

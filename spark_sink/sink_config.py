@@ -30,6 +30,13 @@ MAX_EVENTS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_MASTER = re.compile(
+    r"local|local\[([1-9][0-9]*|\*)(\s*,\s*[1-9][0-9]*)?\]|local-cluster\[[0-9,\s]+\]"
+    r"|spark://[^\s/]+:[0-9]+|yarn|k8s://\S+"
+)
+#: Java takes them as they are, and does not start with others.
+_MEMORY = ("spark.driver.memory", "spark.executor.memory")
+_MEMORY_SIZE = re.compile(r"[1-9][0-9]*[kmgtKMGT]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +160,12 @@ class SinkConfig:
         if self.source is not None:
             set_field(self, "source", check_folder("source", self.source))
         set_field(self, "trigger", parse_time("trigger", self.trigger))
-        if not isinstance(self.master, str) or not self.master:
-            raise ConfigError("master", "write 'local[*]' or 'spark://host:7077'")
-        for key in self.spark:
+        if not isinstance(self.master, str) or not _MASTER.fullmatch(self.master):
+            problem = f"{self.master!r} is no Spark: write 'local[*]' or 'spark://host:7077'"
+            raise ConfigError("master", problem)
+        for key, value in self.spark.items():
+            if key in _MEMORY and not _MEMORY_SIZE.fullmatch(value):
+                raise ConfigError("spark", f"{key} = {value!r} is no size for Java: write '4g'")
             if not key.startswith("spark."):
                 problem = f"{key!r} is not a setting of Spark: write 'spark.driver.memory' = '4g'"
                 raise ConfigError("spark", problem)

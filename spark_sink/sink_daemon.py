@@ -38,6 +38,8 @@ log = logging.getLogger("meshmsg.spark_sink")
 #: How often cursors follow the tables.
 CURSORS_S = 2.0
 RESTART_S_MIN, RESTART_S_MAX = 0.5, 30.0
+#: With `once`: so many drivers in a row that write nothing are the end.
+ONCE_DRIVERS_MAX = 4
 #: A driver that is told to stop has so long to finish its batch.
 STOP_S = 120.0
 #: One that has not begun is not waited for: it has nothing to finish.
@@ -88,6 +90,7 @@ class SinkDaemon:
         self._usage = False
         self._start_at = 0.0
         self._delay_s = RESTART_S_MIN
+        self._fruitless = 0  #: drivers that ended since the last commit
         self._cursors_at = 0.0
         self._began = time.time()
         self._source = LogSource(config.log)
@@ -174,6 +177,13 @@ class SinkDaemon:
         what = f"signal {-status}" if status < 0 else f"status {status}"
         if status != AGAIN or not self.notes:
             self._note(f"Spark's driver ended with {what} and is started again")
+        self._fruitless += 1
+        if self.config.once and self._fruitless >= ONCE_DRIVERS_MAX:
+            problems = [s.problem for s in self._states.values() if s.problem is not None]
+            why = problems[0] if problems else f"the last one ended with {what}"
+            log_path = f"{self.config.state}/driver.log"
+            text = f"Spark was started {self._fruitless} times and wrote nothing: {why}"
+            raise SinkFailed(f"{text} ({log_path})")
         self._start_at = time.monotonic() + self._delay_s
         self._delay_s = min(self._delay_s * 2, RESTART_S_MAX)
 
@@ -250,7 +260,7 @@ class SinkDaemon:
         elif state is not None and kind == "again":
             state.again += 1
         elif state is not None and kind == "commit":
-            self._delay_s = RESTART_S_MIN
+            self._delay_s, self._fruitless = RESTART_S_MIN, 0
             state.positions, state.known = said["positions"], True
             state.commits += 1
             state.problem = None

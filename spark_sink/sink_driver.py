@@ -22,17 +22,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 
 from meshmsg import ConfigError, LogError, MeshError
 from meshmsg.spark_sink import planning
-from meshmsg.spark_sink.errors import reason_of
+from meshmsg.spark_sink.errors import REASON_CHARACTERS_MAX, reason_of
 from meshmsg.spark_sink.log_source import LogSource
 from meshmsg.spark_sink.positions import Positions, by_stream
 from meshmsg.spark_sink.session import session
-from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind, plan_shape
+from meshmsg.spark_sink.sink_batch import BatchWriter, Report, is_behind
 from meshmsg.spark_sink.sink_checkpoint import reconcile
 from meshmsg.spark_sink.sink_config import Output, SinkConfig
+from meshmsg.spark_sink.sink_shape import plan_shape
 from meshmsg.spark_sink.sink_tables import Table, open_table
 from meshmsg.spark_sink.sockets import remove_sockets
 
@@ -77,6 +78,12 @@ NEEDED = ("spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType")
 """What tables rest on, also in a session that was made otherwise: days in UTC, microseconds."""
 
 _OURS = re.compile(r"\b(ConfigError|OtherCheckpoint|TopicError|LossInRange|JavaMissing): ([^\n]*)")
+
+
+_JAVA_ERROR = re.compile(
+    r"(?:[0-9/]+ [0-9:]+ ERROR \S+: "
+    r"|(?=Error|Exception in thread|Invalid|Unrecognized|Could not ))(.+)"
+)
 
 
 class Reports:
@@ -262,9 +269,17 @@ class Driver:
         """Until it is told to stop, or with `once` until all is written; returns the status."""
         config = self.config
         settings = {**SETTINGS, "spark.sql.warehouse.dir": f"{config.state}/warehouse"}
-        spark = session(
-            "meshmsg sink", master=_retrying(config.master), config={**settings, **config.spark}
-        )
+        master = _retrying(config.master)
+        logged = os.fstat(2).st_size
+        try:
+            spark = session("meshmsg sink", master=master, config={**settings, **config.spark})
+        except IllegalArgumentException as error:  # a setting that Spark does not take
+            raise ConfigError("spark", reason_of(error)) from error
+        except ConfigError:
+            raise
+        except Exception as error:
+            why = last_error("/proc/self/fd/2", logged) or reason_of(error)
+            raise Again(f"Spark did not start: {why}") from error
         try:
             self.run_in(spark)
         finally:
@@ -385,9 +400,22 @@ def main() -> int:
         return USAGE
     except BaseException as error:
         log.exception("the driver failed")
-        text = f"{type(error).__name__}: {reason_of(error)}"
+        kind = "" if isinstance(error, Again) else f"{type(error).__name__}: "
+        text = f"{kind}{reason_of(error)}"
         report({"kind": "failed", "output": "", "text": text})
         return AGAIN
+
+
+def last_error(path: str, begin: int) -> str:
+    """Return the last error that Java or Spark has written into a log; pyspark says less."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    found = [match[1] for match in map(_JAVA_ERROR.match, lines) if match]
+    return found[-1][:REASON_CHARACTERS_MAX] if found else ""
 
 
 def _analysis(error: AnalysisException) -> str:

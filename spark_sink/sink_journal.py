@@ -110,20 +110,17 @@ class Journal:
             self.close()
             raise
 
-    def _open(self, about: dict[str, Any], wait_s: float) -> None:
-        known = read_about(self.table)
-        if known is None and _has_files(self.table):
-            problem = (
-                f"{self.table} has files and was not made by meshmsg sink, so what is in it is not "
-                f"known: name an empty folder"
-            )
-            raise ConfigError("out", problem)
-        REAL.make_folder(self.folder)
-        self._take_lock(wait_s)
+    def check(self, about: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what the table says of itself; raises `ConfigError` if it is something else."""
         known = read_about(self.table)
         if known is None:
-            known = {**about, "id": uuid.uuid4().hex, "version": VERSION}
-            replace_small(REAL, self.folder, ABOUT, encode_checked(known))
+            if _has_files(self.table):
+                problem = (
+                    f"{self.table} has files and was not made by meshmsg sink, so what is in it is "
+                    f"not known: name an empty folder"
+                )
+                raise ConfigError("out", problem)
+            return None
         for key, value in about.items():
             if known.get(key) != value:
                 problem = (
@@ -131,6 +128,16 @@ class Journal:
                     f"{value!r}: name another folder, or go on as before"
                 )
                 raise ConfigError(key, problem)
+        return known
+
+    def _open(self, about: dict[str, Any], wait_s: float) -> None:
+        self.check(about)
+        REAL.make_folder(self.folder)
+        self._take_lock(wait_s)
+        known = self.check(about)
+        if known is None:
+            known = {**about, "id": uuid.uuid4().hex, "version": VERSION}
+            replace_small(REAL, self.folder, ABOUT, encode_checked(known))
         self.about = known
         self._read_newest()
         self.published = self._read_published()

@@ -48,24 +48,33 @@ class Table:
 
         Raises `ConfigError` if it is another table or another sink writes it, and `LogError`.
         """
+        about = self._about()
+        if schema:
+            about["schema"] = schema
+        self.journal.open(about, wait_s=wait_s)
+        try:
+            self._check_disk()
+            os.makedirs(self.output.staging, exist_ok=True)
+            self._take_up(self.journal.last)
+            self.sweep()
+        except BaseException:
+            self.close()
+            raise
+
+    def check(self) -> None:
+        """Raise `ConfigError` if it cannot be opened as what it is to be; touches nothing."""
+        self.journal.check(self._about())
+        self._check_disk()
+
+    def _about(self) -> dict[str, Any]:
         output = self.output
-        about: dict[str, Any] = {
+        return {
             "format": output.format,
             "partition_by": list(output.partition_by),
             "payload": output.payload,
             "topics": list(output.topics),
             "shaped": output.shaped,
         }
-        if schema:
-            about["schema"] = schema
-        self.journal.open(about, wait_s=wait_s)
-        try:
-            self._check_disk()
-            self._take_up(self.journal.last)
-            self.sweep()
-        except BaseException:
-            self.close()
-            raise
 
     def _take_up(self, last: Commit | None) -> None:
         """Finish the newest commit.
@@ -89,13 +98,9 @@ class Table:
 
     def _check_disk(self) -> None:
         """Files are moved, so all must be on one file system."""
-        os.makedirs(self.output.staging, exist_ok=True)
-        place = os.stat(self.output.staging).st_dev
+        place = _device(self.output.staging)
         for option, root in self.roots.items():
-            above = root
-            while not os.path.exists(above):
-                above = os.path.dirname(above)
-            if os.stat(above).st_dev != place:
+            if _device(root) != place:
                 problem = f"{root} is on another file system than {self.output.out}: files could"
                 raise ConfigError(option, f"{problem} not be moved there at once")
 
@@ -257,6 +262,13 @@ def write_losses(folder: str, rows: list[tuple[Any, ...]]) -> None:
     arrays = [pa.array(list(c), f.type) for c, f in zip(columns, LOSS_SCHEMA, strict=True)]
     os.makedirs(folder, exist_ok=True)
     pq.write_table(pa.Table.from_arrays(arrays, schema=LOSS_SCHEMA), f"{folder}/rows.parquet")
+
+
+def _device(path: str) -> int:
+    """Return the file system that a folder is, or will be, on."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev
 
 
 def open_table(output: Output) -> Table:

@@ -25,6 +25,7 @@ from meshmsg.spark_sink.columns import (
     loss_among_events,
     loss_row,
 )
+from meshmsg.spark_sink.ddl import is_nested
 from meshmsg.spark_sink.errors import LossInRange
 from meshmsg.spark_sink.log_source import EventSource
 from meshmsg.spark_sink.options import PAYLOADS, Options
@@ -59,7 +60,7 @@ def schema_ddl(options: Options) -> str:
     words = {"binary": "payload BINARY", "json": "payload STRING", "variant": "payload VARIANT"}
     payload = words.get(options.payload)
     if payload is None:
-        payload = f"payload {options.payload}" if _is_nested(options.payload) else options.payload
+        payload = f"payload {options.payload}" if is_nested(options.payload) else options.payload
     parts = [_ddl(EVENT_COLUMNS), payload]
     if options.payload != "binary":
         parts.append(_ddl(ERROR_COLUMNS))
@@ -70,10 +71,6 @@ def schema_ddl(options: Options) -> str:
 
 def _ddl(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
-
-
-def _is_nested(payload: str) -> bool:
-    return payload.lstrip().lower().startswith("struct<")
 
 
 def declared_fields(options: Options, schema: t.StructType) -> t.StructType:
@@ -91,14 +88,17 @@ def declared_fields(options: Options, schema: t.StructType) -> t.StructType:
         )
         raise ConfigError("schema", problem)
     taken = {name.lower() for name in before + after}
+    seen: set[str] = set()
     for field in declared:
+        if field.name.lower() in seen:
+            raise ConfigError("option payload", f"declares {field.name!r} twice")
+        seen.add(field.name.lower())
         if field.name.lower() in taken:
             problem = (
                 f"declares {field.name!r}, which every row has already: write "
                 f"'STRUCT<{field.name}: ...>' to have all fields inside one column payload"
             )
             raise ConfigError("option payload", problem)
-        taken.add(field.name.lower())
         if not field.nullable:
             problem = f"{field.name!r} cannot be NOT NULL: a payload that does not fit has nulls"
             raise ConfigError("option payload", problem)
@@ -115,7 +115,7 @@ def payloads_for(options: Options, schema: t.StructType) -> Payloads:
         make = JsonText()
     elif options.payload == "variant":
         make = Variants(to_arrow_schema(fields, timezone="UTC").field(0).type)
-    elif options.payload not in PAYLOADS and _is_nested(options.payload):
+    elif options.payload not in PAYLOADS and is_nested(options.payload):
         inner = fields.fields[0].dataType
         assert isinstance(inner, t.StructType)
         make = TypedColumns(RowType(inner), nested=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -210,6 +210,8 @@ def sink(
     made, settings = _configured(config, given_sink, given_out)
     if check:
         return _check(made, json=json)
+    with _placed(config):
+        _room("sink_plan").check_plan(made)
     recording = None
     if made.source is None:
         recording = peer_from(
@@ -269,10 +271,8 @@ def _configured(
     if "spark" in new_sink and isinstance(from_file.get("spark"), dict):
         new_sink["spark"] = {**from_file["spark"], **new_sink["spark"]}
     outputs = _outputs(config, outputs, given_out)
-    try:
+    with _placed(config):
         return settings.make_sink({**from_file, **new_sink}, outputs), peer
-    except ConfigError as error:
-        raise _placed(config, error) from None
 
 
 def _outputs(
@@ -290,13 +290,17 @@ def _outputs(
     return [{**(from_file[0] if from_file else {}), **new}]
 
 
-def _placed(config: Path | None, error: ConfigError) -> ConfigError:
-    """The error where its reader finds the field: in the file, or as an option."""
-    if config is not None:
-        return ConfigError(f"{config}: {error.field}", error.problem)
-    renamed = {"source": "from", "metrics": "metrics-port"}
-    field = renamed.get(error.field, error.field.replace("_", "-"))
-    return usage(f"--{field}", error.problem)
+@contextmanager
+def _placed(config: Path | None) -> Iterator[None]:
+    """Name the field of an error where its reader finds it: in the file, or as an option."""
+    try:
+        yield
+    except ConfigError as error:
+        if config is not None:
+            raise ConfigError(f"{config}: {error.field}", error.problem) from None
+        renamed = {"source": "from", "metrics": "metrics-port"}
+        field = renamed.get(error.field, error.field.replace("_", "-"))
+        raise usage(f"--{field}", error.problem) from None
 
 
 def _check(made: Any, *, json: bool) -> int:

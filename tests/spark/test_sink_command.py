@@ -127,6 +127,21 @@ def test_driver_that_dies_is_started_again(command: Command, log: str, end: str)
     assert last(done)["restarts"] == 2
 
 
+@pytest.mark.parametrize("said", ["say('failed', output='', text='no Java')", ""])
+def test_once_ends_when_no_driver_writes_anything(command: Command, log: str, said: str) -> None:
+    done = command(f"{said}\nsys.exit(75)", "--from", log, "--once")
+    assert done.exit_code == 1, done.output
+    assert command.runs == sink_daemon.ONCE_DRIVERS_MAX
+    assert ("no Java" if said else "ended with status 75") in done.stderr.splitlines()[-1]
+
+
+def test_once_goes_on_while_drivers_write_something(command: Command, log: str) -> None:
+    program = "say('ready'); commit(10); sys.exit(0 if run > 6 else 75)"
+    done = command(program, "--from", log, "--once")
+    assert done.exit_code == 0, done.output
+    assert command.runs == 7
+
+
 def test_sigterm_finishes_the_batch(command: Command, log: str) -> None:
     program = (
         "say('ready'); commit(60)\n"
@@ -145,7 +160,8 @@ def test_sigterm_finishes_the_batch(command: Command, log: str) -> None:
 def test_driver_that_does_not_end_is_ended(
     command: Command, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_daemon, "STOP_S", 0.1)
+    monkeypatch.setattr(sink_daemon, "STOP_S", 0.5)
+    monkeypatch.setattr(sink_daemon, "STOP_EARLY_S", 0.5)  # the signal may overtake the words
     pid = command.folder / "pid"
     program = (
         f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"

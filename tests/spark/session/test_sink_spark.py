@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,18 @@ import duckdb
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from meshmsg import ConfigError
 from meshmsg.spark_sink import sink_driver
+from meshmsg.spark_sink.ddl import parse_columns
 from meshmsg.spark_sink.sink_batch import BatchWriter
 from meshmsg.spark_sink.sink_check import check_output
 from meshmsg.spark_sink.sink_config import SinkConfig, make_sink
 from meshmsg.spark_sink.sink_driver import Driver, Lost
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
+from tests.spark.test_ddl import BAD, GOOD
 
 
 def config_of(tmp_path: Path, *outputs: dict[str, Any], **sink: Any) -> SinkConfig:
@@ -203,6 +208,10 @@ def test_function_shapes_the_rows(
         ({"transform": "sink_shapes:not_there"}, "transform: .*not_there"),
         ({"transform": "sink_shapes:not_rows"}, "transform: gave int, not a DataFrame"),
         ({"partition_by": ("colour",)}, "partition_by: there is no column 'colour'"),
+        (
+            {"sql": "SELECT seq, headers FROM events", "partition_by": ("headers",)},
+            "partition_by: 'headers' is map<string,string>",
+        ),
         ({"payload": "id BIGNT"}, "(?i)payload|bignt"),
     ],
 )
@@ -218,6 +227,35 @@ def test_wrong_shape_is_said_before_anything_is_written(
     with pytest.raises((ConfigError, Exception), match=said):
         drain(spark, config_of(tmp_path, fields))
     assert not (tmp_path / "lake" / "orders").exists()
+
+
+def test_columns_are_read_as_spark_reads_them(spark: Any) -> None:
+    parse = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL
+
+    def of_spark(text: str) -> StructType:
+        return StructType.fromJson(json.loads(parse(text).json()))
+
+    for text in GOOD:
+        # Neither comments nor collations are of use for what is written.
+        plain = [(f.name, f.dataType.simpleString(), f.nullable) for f in of_spark(text).fields]
+        ours = parse_columns("payload", text)
+        assert [(f.name, f.dataType.simpleString(), f.nullable) for f in ours.fields] == [
+            (name, kind.partition(" collate ")[0], nullable) for name, kind, nullable in plain
+        ], text
+    for text in BAD:
+        with pytest.raises(PySparkException):
+            of_spark(text)
+
+
+def test_setting_that_spark_does_not_take_is_told_as_such(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        spark.conf.set("spark.sql.shuffle.partitions", "many")
+
+    monkeypatch.setattr(sink_driver, "session", refuse)
+    with pytest.raises(ConfigError, match=r"spark: .*'many'.*shuffle.partitions"):
+        Driver(config_of(tmp_path), print).run()
 
 
 def test_checkpoint_of_another_sink_is_refused(spark: Any, tmp_path: Path) -> None:
