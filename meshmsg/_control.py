@@ -12,7 +12,8 @@ are and whom they know (`here`).
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Container, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,17 +21,14 @@ from meshmsg._errors import ProtocolError
 from meshmsg._mcast_words import MulticastInfo, SealInfo, SealKeys
 from meshmsg._message_fields import (
     ACK_RANGES_MAX,
-    CLAIMS_MAX,
     CONTACTS_MAX,
+    ENTRIES_MAX,
     GROUPS_MAX,
     HELLO_STREAMS_MAX,
     PART_FRAMES_MAX,
     PIECES_MAX,
     ROLES_MAX,
-    SETTLEMENTS_MAX,
-    STREAMS_MAX,
     U64,
-    UNSUBSCRIBED_MAX,
     AckRanges,
     Addresses,
     AddressPairs,
@@ -54,29 +52,18 @@ from meshmsg._message_fields import (
     check_ranges,
 )
 
+T = TypeVar("T")
+
 PROTOCOL_VERSION = 2
 ENVELOPE = b"MMC"
 #: A control message without its frame is never larger.
 CONTROL_BYTES_MAX = 8 * 1024 * 1024
-#: A kind of message that `LARGE_BYTES_MAX` does not name is never larger, nor is anything that is
-#: said before `hello`.
+#: A kind of message that `LARGE_BYTES_MAX` does not name is never larger: see `_message_fields`.
 SMALL_BYTES_MAX = 64 * 1024
-#: Kinds of message that say something of each stream, or event, may be larger.
+#: What somebody asked for may be larger.  It is read by a thread that waits for it.
 LARGE_BYTES_MAX = {
     "answer": CONTROL_BYTES_MAX,
-    "bye": 2 * 1024 * 1024,
-    "commit": 2 * 1024 * 1024,
-    "here": 2 * 1024 * 1024,
-    "join": CONTROL_BYTES_MAX,
-    "joined": 2 * 1024 * 1024,
-    "logs": CONTROL_BYTES_MAX,
     "part": 2 * 1024 * 1024,
-    "pong": 4 * 1024 * 1024,
-    "settle": CONTROL_BYTES_MAX,
-    "status": 4 * 1024 * 1024,
-    "subscribe": 2 * 1024 * 1024,
-    "unsubscribed": 2 * 1024 * 1024,
-    "welcome": CONTROL_BYTES_MAX,
 }
 #: Keys of a message, those of newer releases too.  One that stands in it many times is paid for
 #: each time.
@@ -127,11 +114,11 @@ class StreamInfo(msgspec.Struct, frozen=True):
     durable: bool = False
 
 
-StreamInfos = Annotated[list[StreamInfo], msgspec.Meta(max_length=STREAMS_MAX)]
+StreamInfos = Annotated[list[StreamInfo], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
-    """The answer to hello, sent again when the streams change."""
+    """The answer to hello, sent again when the streams change; of many streams, in pages."""
 
     peer: PeerName
     instance: Id
@@ -143,6 +130,8 @@ class Welcome(_Message, frozen=True, tag="welcome"):
     software: Name = ""
     key: Short = b""  # the public key of whom says this, where peers have keys of their own
     proof: Short = b""
+    page: U64 = 0  # of a welcome, from 0 on
+    more: bool = False  # another page follows
 
 
 class Refused(_Message, frozen=True, tag="refused"):
@@ -170,7 +159,7 @@ class Start(msgspec.Struct, frozen=True):
     epoch: U64 = 0
 
 
-Starts = Annotated[list[Start], msgspec.Meta(max_length=STREAMS_MAX)]
+Starts = Annotated[list[Start], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
 class Subscribe(_Message, frozen=True, tag="subscribe"):
@@ -195,7 +184,7 @@ class Commit(_Message, frozen=True, tag="commit"):
     """Everything before these places is done: a log need not keep it for me any more."""
 
     sub: Id
-    places: Annotated[list[Place], msgspec.Meta(max_length=STREAMS_MAX)]
+    places: Annotated[list[Place], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
 class Subscribed(_Message, frozen=True, tag="subscribed"):
@@ -221,7 +210,7 @@ class Unsubscribed(_Message, frozen=True, tag="unsubscribed"):
     """You are not a subscriber of these streams (any more); with `refused`, do not ask again."""
 
     sub: Id
-    streams: Annotated[list[Name], msgspec.Meta(max_length=UNSUBSCRIBED_MAX)]
+    streams: Annotated[list[Name], msgspec.Meta(max_length=ENTRIES_MAX)]
     reason: Text
     refused: bool = False
 
@@ -294,8 +283,7 @@ class Status(_Message, frozen=True, tag="status"):
     """How far a subscription is: the publisher's flow control and ledger live on it."""
 
     sub: Id
-    # of the streams that a peer publishes, and of those that it records
-    figures: Annotated[list[Figures], msgspec.Meta(max_length=2 * STREAMS_MAX)]
+    figures: Annotated[list[Figures], msgspec.Meta(max_length=ENTRIES_MAX)]
     answers: U64 = 0
     closed: bool = False
 
@@ -319,7 +307,7 @@ class Tail(msgspec.Struct, frozen=True):
         check_range(self.first, self.next)
 
 
-Tails = Annotated[list[Tail], msgspec.Meta(max_length=STREAMS_MAX)]
+Tails = Annotated[list[Tail], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -342,6 +330,11 @@ class Claimed(msgspec.Struct, frozen=True):
     acks: AckRanges = []  # done, and nobody has said that it is kept
     nacks: Refusals = []
     held: AckRanges = []  # in hand
+
+    @property
+    def pieces(self) -> int:
+        """How many ranges and refusals it takes to say it."""
+        return len(self.acks) + len(self.nacks) + len(self.held)
 
     def __post_init__(self) -> None:
         check_ranges(self.acks)
@@ -367,11 +360,12 @@ class Join(_Message, frozen=True, tag="join"):
     order: Literal["none", "key"]
     name: Name = ""
     ticket: Id = 0  # work is to begin with this number; another one than before: begin anew
-    claims: Annotated[list[Claimed], msgspec.Meta(max_length=CLAIMS_MAX)] = []
+    claims: Annotated[list[Claimed], msgspec.Meta(max_length=ENTRIES_MAX)] = []
     number: U64 = 0  # of the last message that the claims make up for
+    more: bool = False  # claims only: the rest of them, and what is asked for, follow
 
     def __post_init__(self) -> None:
-        _check_pieces([len(c.acks) + len(c.nacks) + len(c.held) for c in self.claims])
+        _check_pieces([claim.pieces for claim in self.claims])
 
 
 class Joined(_Message, frozen=True, tag="joined"):
@@ -413,9 +407,10 @@ class Settle(_Message, frozen=True, tag="settle"):
     """What became of work; without any, a sign of life.  With `closed`, the member leaves."""
 
     sub: Id
-    settlements: Annotated[list[Settlement], msgspec.Meta(max_length=SETTLEMENTS_MAX)]
+    settlements: Annotated[list[Settlement], msgspec.Meta(max_length=ENTRIES_MAX)]
     closed: bool = False
-    received: Annotated[dict[Name, U64], msgspec.Meta(max_length=STREAMS_MAX)] = {}
+    # of streams that it leaves
+    received: Annotated[dict[Name, U64], msgspec.Meta(max_length=ENTRIES_MAX)] = {}
     number: U64 = 0  # rises; comes back in `kept`
 
     def __post_init__(self) -> None:
@@ -460,7 +455,7 @@ class Answer(_Message, frozen=True, tag="answer"):
     """What was asked for, still encoded: it is decoded by who waits for it, if anybody does."""
 
     number: U64
-    body: msgspec.Raw
+    body: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)]
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -502,7 +497,7 @@ class LogsPlease(_Message, frozen=True, tag="logs?"):
 
 
 class LogInfo(msgspec.Struct, frozen=True):
-    """A log that can be read: what it holds of each epoch."""
+    """A log that can be read: what it holds of each epoch; of many epochs, in pieces."""
 
     stream: Name
     topics: Name
@@ -519,14 +514,15 @@ class LogInfo(msgspec.Struct, frozen=True):
 
 
 class Logs(_Message, frozen=True, tag="logs"):
-    """The logs that were asked for, or why not."""
+    """The logs that were asked for, in one message or several, or why not."""
 
     number: U64
     peer: Name = ""
-    logs: Annotated[list[LogInfo], msgspec.Meta(max_length=2 * STREAMS_MAX)] = []
+    logs: Annotated[list[LogInfo], msgspec.Meta(max_length=ENTRIES_MAX)] = []
     error: Text = ""
     key: Short = b""  # the public key of whom says this, where it was asked to prove it
     proof: Short = b""
+    more: bool = False  # further ones follow
 
 
 class Read(_Message, frozen=True, tag="read"):
@@ -614,6 +610,34 @@ def encode_message(message: Message) -> bytes:
     return _HEAD + _encode(message)
 
 
+class Page(NamedTuple):
+    """One of several messages that say something together."""
+
+    number: int
+    is_last: bool
+
+
+def encode_pages(
+    make: Callable[[list[T], Page], Message], entries: Sequence[T], most: int = ENTRIES_MAX
+) -> list[bytes]:
+    """Encode what is to be said of any number of entries, in as many messages as that takes.
+
+    `make` makes one of them, of some of the entries; without any, there is one message.
+    """
+    pages: list[bytes] = []
+    left = [list(entries[at : at + most]) for at in range(0, len(entries), most)]
+    left = left[::-1] or [[]]
+    while left:
+        some = left.pop()
+        data = encode_message(make(some, Page(len(pages), not left)))
+        if len(data) > SMALL_BYTES_MAX and len(some) > 1:  # of long names
+            half = len(some) // 2
+            left += [some[half:], some[:half]]
+        else:
+            pages.append(data)
+    return pages
+
+
 def message_version(data: bytes) -> int:
     """The protocol version of a control message; raises `ProtocolError` if it is not one."""
     if len(data) < 5 or len(data) > CONTROL_BYTES_MAX or data[:3] != ENVELOPE:
@@ -621,27 +645,22 @@ def message_version(data: bytes) -> int:
     return data[3]
 
 
-def decode_message(
-    data: bytes, bytes_max: int = CONTROL_BYTES_MAX, *, asked: bool = True
-) -> Message:
+def decode_message(data: bytes, large: Container[str] = LARGE_BYTES_MAX) -> Message:
     """Read a message of this version; raises `ProtocolError`.
 
-    A large answer is read only where something was `asked`.
+    Of the kinds that may be large, only those in `large` are read.
     """
     version = message_version(data)
     if version != PROTOCOL_VERSION:
         raise ProtocolError(f"protocol version {version}, this side speaks {PROTOCOL_VERSION}")
-    if len(data) > bytes_max or _key_count(data) > KEYS_MAX:
-        raise ProtocolError(f"control message: of {len(data)} bytes, {_key_count(data)} keys")
-    body = memoryview(data)[4:]
+    if _key_count(data) > KEYS_MAX:
+        raise ProtocolError(f"control message: of {_key_count(data)} keys")
+    if len(data) > SMALL_BYTES_MAX:
+        kind = _first_kind(data)
+        if len(data) > (LARGE_BYTES_MAX.get(kind, 0) if kind in large else 0):
+            raise ProtocolError(f"control message: {kind!r} of {len(data)} bytes")
     try:
-        if len(data) > SMALL_BYTES_MAX:
-            kind = _first_kind(data)
-            if len(data) > LARGE_BYTES_MAX.get(kind, SMALL_BYTES_MAX):
-                raise ProtocolError(f"control message: {kind!r} of {len(data)} bytes")
-            if kind == "answer" and not asked:
-                raise ProtocolError("an answer that nobody asked for")
-        message: Message = _decode(body)
+        message: Message = _decode(memoryview(data)[4:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"control message: {error}") from None
     return message
@@ -671,7 +690,7 @@ def encode_answer(number: int, body: Any) -> Answer:
         encoded = _encode(body)
     except (OverflowError, UnicodeEncodeError):
         encoded = _encode(_sayable(body))
-    return Answer(number, msgspec.Raw(encoded))
+    return Answer(number, encoded)
 
 
 def decode_answer(answer: Answer) -> Any:

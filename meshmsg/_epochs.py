@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("meshmsg.peer")
 
 STASH_BYTES_MAX = 16 * 1024 * 1024
+#: Streams whose next epoch is looked at in one go.
+SOURCES_A_TURN = 256
 #: How often to see whether recorders have answered.
 ASKING_S = 0.05
 
@@ -42,6 +44,7 @@ class Epochs:
     def __init__(self, intake: Intake, tuning: Tuning) -> None:
         self._intake = intake
         self._pending_bytes_max = tuning.pending_bytes_max
+        self._turn = 0
         self._timing = NackTiming(
             delay_s=tuning.repair_delay_s,
             retry_s=tuning.repair_retry_s,
@@ -122,7 +125,12 @@ class Epochs:
         """
         intake = self._intake
         waiting = False
-        for source in intake._by_name.values():
+        queued = [source for source in intake._by_name.values() if source.admissions]
+        if len(queued) > SOURCES_A_TURN:  # the consumer waits meanwhile: they take turns
+            self._turn = (self._turn + SOURCES_A_TURN) % len(queued)
+            queued = (queued + queued)[self._turn : self._turn + SOURCES_A_TURN]
+            waiting = True
+        for source in queued:
             quiet_since = max(source.data_at, intake._full_at)
             while source.admissions:
                 if intake.lending.is_asking(source, now) or intake.lending.awaits_publisher(source):
@@ -153,7 +161,7 @@ class Epochs:
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         intake = self._intake
         put_all_together(intake, source, now)
-        intake._timer_due = now
+        intake.wake_at(source, now)
         if source.info.durable:
             intake._report(intake)  # the publisher counts on us from now on, also through a crash
         receiver = source.receiver

@@ -13,6 +13,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace as with_fields
+
 from meshmsg import _control as c
 from meshmsg._discovery import DEFAULT_MESH, Discovery
 from meshmsg._errors import ConfigError, ProtocolError
@@ -46,6 +48,8 @@ log = logging.getLogger("meshmsg.discovery")
 #: How often what zeroconf and names gave is taken up again: contacts that failed may be back.
 RENEW_S = 10.0
 ITSELF = "a peer does not connect to itself"
+#: Of our own card: with some contacts it has to fit a message.
+CARD_BYTES = 48 * 1024
 
 
 class Finder:
@@ -339,9 +343,10 @@ class Finder:
         roles += ["subscriber"] if node.intakes else []
         roles += ["worker"] if groups else []
         roles += ["recorder"] if node.recorder is not None else []
-        return Card(
+        card = Card(
             node.config.name, node.instance, serial, self._addresses, streams, groups, tuple(roles)
         )
+        return card.shortened(CARD_BYTES)
 
     def _spread(self, now: float) -> None:
         """Tell of others."""
@@ -366,20 +371,17 @@ class Finder:
 
     def _say(self, target: Link | bytes, known: list[c.Contact]) -> None:
         card = self._card
-        self._node.post(
-            target,
-            c.Here(
-                peer=card.peer,
-                instance=card.instance,
-                serial=card.serial,
-                addresses=list(card.addresses),
-                streams=list(card.streams),
-                groups=list(card.groups),
-                roles=list(card.roles),
-                software=self._node.software,
-                known=known,
-            ),
+        here = c.Here(
+            peer=card.peer,
+            instance=card.instance,
+            serial=card.serial,
+            addresses=list(card.addresses),
+            streams=list(card.streams),
+            groups=list(card.groups),
+            roles=list(card.roles),
+            software=self._node.software,
         )
+        self._node.post_pages(target, lambda some, _: with_fields(here, known=some), known)
 
     def _targets(self) -> dict[int, Link | bytes]:
         """A connection to each peer, whoever dialled."""

@@ -431,8 +431,8 @@ class Gate:
             return True
         good = bool(link.user) or not self.apart
         if isinstance(message, c.Unsubscribed):
-            known = {*link.streams, *link.recorded}
-            good = good and known.issuperset(message.streams)
+            streams, recorded = link.streams, link.recorded
+            good = good and all(n in streams or n in recorded for n in message.streams)
         elif isinstance(message, c.Subscribed | c.Repair | c.Gone | c.Evicted):
             lent = message.stream in link.recorded
             if isinstance(message, c.Subscribed):

@@ -196,6 +196,9 @@ class GroupSide:
 
         `places` is where new groups start whose starts lie in the log, once that was looked up.
         """
+        if join.more:
+            self._roll.note_claims(link, join)
+            return
         try:
             reason = self._unfit(join, peer) or self._no_room(link, join, now)
         except MeshError as error:
@@ -226,20 +229,22 @@ class GroupSide:
                 return
         member.link, member.prefetch = link, join.prefetch
         member.ack_timeout_s = join.ack_timeout_s
+        known = set(member.seats)
         try:
             self._take_seats(member, join, places or {})
         except MeshError as error:
             self._drop(member, str(error), now, tell=False)
             self._refuse(link, peer, join, str(error), final=not isinstance(error, LogError))
             return
-        if anew:
-            self._roll.recall(member, join, now)
+        seats = [seat for stream, seat in member.seats.items() if stream not in known]
+        self._roll.recall(member, join, seats, now)
         tails = [
             Tail(name, seat.outlet.epoch, min(max(0, seat.group.floor), sealed), sealed)
             for name, seat in member.seats.items()
             for sealed in [seat.outlet.sender.sealed]
         ]
-        self._side._post(link, Joined(join.sub, tails, member.work.addresses))
+        addresses = member.work.addresses
+        self._side._post_pages(link, lambda some, _: Joined(join.sub, some, addresses), tails)
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 
@@ -439,10 +444,12 @@ class GroupSide:
         for place in places.values():
             self._roll.hear(place, member, message.number)
             self._dispatch(place, now)
+        for stream, count in message.received.items():
+            if stream in member.seats:
+                group = member.seats[stream].group
+                group.pause(member.sub)
+                group.give_back_after(member.sub, count, now=now)
         if message.closed:
-            for stream, count in message.received.items():
-                if stream in member.seats:
-                    member.seats[stream].group.give_back_after(member.sub, count, now=now)
             self._drop(member, "left", now, tell=False)
             self._roll.part(member, message.number)
 
@@ -508,6 +515,7 @@ class GroupSide:
         """A peer left or fell silent: its members with it."""
         for member in [m for m in self._members.values() if m.link == link]:
             self._drop(member, reason, now)
+        self._roll.forget_claims(link)
 
     def forget_silent(self, last_seen: Mapping[bytes, float], now: float) -> None:
         """Members whose peers gave no sign for too long."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from meshmsg._control import Claimed, Join, Kept
 from meshmsg._group_books import Seat
 from meshmsg._group_keeper import GroupKeeper, Saved
-from meshmsg._group_words import failures_on_line, on_line
+from meshmsg._group_words import failures_on_line, had_by, on_line
+from meshmsg._message_fields import CLAIMED_PIECES_MAX, PIECES_MAX
 from meshmsg._remote_member import RemoteMember
 from meshmsg.recovery.log_format import NUMBER_MAX
 
@@ -42,6 +43,8 @@ class GroupRoll:
         self._members = members
         self._keeper = keeper
         self._enter = enter
+        # By link and number: of who has more to claim than a message holds, what it said so far.
+        self._claims: dict[tuple[bytes, int], list[Claimed]] = {}
 
     def wait_for(self, seat: Seat, names: Iterable[int]) -> None:
         """An earlier start has left a group with these members."""
@@ -49,13 +52,46 @@ class GroupRoll:
         seat.awaited = set(names)
         seat.group.paused = bool(seat.awaited)
 
-    def recall(self, member: RemoteMember, join: Join, now: float) -> None:
-        """A member has joined, and says what it had before."""
-        for seat in member.seats.values():
+    def note_claims(self, link: bytes, join: Join) -> None:
+        """A member says a part of what it had; of one that can have had nothing, nothing is kept.
+
+        What is kept is no more than there can be: all of it is gone through when the member joins.
+        """
+        known = self._claims.get((link, join.sub), [])
+        most, found = PIECES_MAX, []
+        for claim in join.claims:
+            outlet = self._side._outlets.get(claim.stream)
+            seats = [] if outlet is None else outlet.groups
+            for seat in [seat for seat in seats if seat.group.name == join.group]:
+                if join.sub in seat.awaited:
+                    most = CLAIMED_PIECES_MAX
+                    found.append(claim)
+                elif seat.group.held_by(join.sub):
+                    most += seat.group.held_by(join.sub)
+                    found.append(had_by(seat.group, join.sub, claim))
+        claims = [*known, *(claim for claim in found if claim.pieces)]
+        if sum(claim.pieces for claim in claims) > most:
+            self._side.counters["stale_acks"] += sum(claim.pieces for claim in found)
+        elif claims:
+            self._claims[link, join.sub] = claims
+
+    def forget_claims(self, link: bytes) -> None:
+        """A connection is gone."""
+        for key in [key for key in self._claims if key[0] == link]:
+            del self._claims[key]
+
+    def recall(self, member: RemoteMember, join: Join, seats: list[Seat], now: float) -> None:
+        """A member has joined on some streams, and says what it had of them before."""
+        noted = self._claims.pop((member.link, member.sub), [])
+        streams = {seat.outlet.stream for seat in seats}
+        if left := [claim for claim in noted if claim.stream not in streams]:
+            self._claims[member.link, member.sub] = left  # it asks for those in its next message
+        claims = [*noted, *join.claims]
+        for seat in seats:
             if not seat.kept:
                 continue
             stream = seat.outlet.stream
-            self._recall(seat, member, [c for c in join.claims if c.stream == stream], now)
+            self._recall(seat, member, [c for c in claims if c.stream == stream], now)
             self.hear(seat, member, join.number)
             seat.awaited.discard(member.sub)
             self._resume(seat)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from meshmsg._control import Join, Refusal
+from meshmsg._control import Claimed, Join, Refusal
 from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.group_recall import Failure
 from meshmsg.recovery.work_line import Line
 
 if TYPE_CHECKING:
     from meshmsg._outlet import Outlet
+    from meshmsg.recovery.work_group import WorkGroup
 
 AckRange = tuple[int, int, int]
 
@@ -36,6 +37,23 @@ def failures_on_line(line: Line, epoch: int, nacks: Iterable[Refusal]) -> list[F
         for (first, stop), nack in places
         if first < stop
     ]
+
+
+def had_by(group: WorkGroup, sub: int, claim: Claimed) -> Claimed:
+    """Those of the events that a member names which it has, or had when it was lost."""
+    line, epoch = group.shelf.line, claim.epoch
+
+    def had(ranges: list[AckRange]) -> list[AckRange]:
+        lined = on_line(line, epoch, ranges)
+        pairs = zip(ranges, lined, strict=True)
+        return [one for one, (first, stop, _) in pairs if group.has_had(sub, first, stop)]
+
+    if line.offset(epoch) is None:
+        return Claimed(claim.stream, epoch)
+    refused = [(nack.seq, nack.seq + 1, nack.attempt) for nack in claim.nacks]
+    numbers = {first for first, _, _ in had(refused)}
+    nacks = [nack for nack in claim.nacks if nack.seq in numbers]
+    return Claimed(claim.stream, epoch, had(claim.acks), nacks, had(claim.held))
 
 
 def takes_all_of(policy: GroupPolicy, outlet: Outlet) -> bool:

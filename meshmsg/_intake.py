@@ -91,6 +91,8 @@ READ_FRAMES_MAX = 64
 #: When so many packets of other streams came and none of a feed's, something may be misspelt.
 OTHERS_TOLD = 5
 HOLD_S = 0.05
+#: Streams that are looked after in one go: the consumer waits meanwhile.
+TIMERS_A_TURN = 256
 LEAVE_AFTER_S = 1.0
 SIGNALS_S = 1.0
 #: How often to see whether a publisher is back that has a log.
@@ -317,6 +319,11 @@ class Intake:
         self._on_message(data, now)
         return True
 
+    def wake_at(self, source: Source, due: float) -> None:
+        """Look after a stream then, at the latest."""
+        source.due = min(source.due, due)
+        self._timer_due = min(self._timer_due, due)
+
     @property
     def timer_due(self) -> float:
         """When `pump` has to be called even if nothing comes."""
@@ -479,7 +486,7 @@ class Intake:
                 self._on_frame(source, frame, now)
             after_packets(self, source, packets, now)
             packets.report(now, self._room)
-            self._timer_due = min(self._timer_due, packets.deadline())
+            self.wake_at(source, packets.deadline())
         except Exception:
             self.guard.failed("a packet")
 
@@ -524,14 +531,14 @@ class Intake:
         source.data_at = now
         self._deliver(source, receiver.on_frame(frame, now=now))
         if receiver.missing:
-            self._timer_due = min(self._timer_due, receiver.deadline())
+            self.wake_at(source, receiver.deadline())
 
     def _on_heartbeat(self, source: Source, beat: Heartbeat, now: float) -> None:
         receiver = source.receiver
         if receiver is not None and beat.epoch == receiver.epoch:
             source.heard_next = max(source.heard_next, beat.next)
             receiver.on_tail(beat.next, now=now)
-            self._timer_due = min(self._timer_due, receiver.deadline())
+            self.wake_at(source, receiver.deadline())
 
     def _deliver(self, source: Source, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -648,7 +655,7 @@ class Intake:
             self._on_repair(source, receiver, notice, now)
         else:
             self.epochs.on_tail_hint(source, receiver, notice, now)
-        self._timer_due = now
+        self.wake_at(source, now)
 
     def _on_repair(
         self, source: Source, receiver: StreamReceiver, notice: RepairFrame, now: float
@@ -677,8 +684,8 @@ class Intake:
         if drained and not waiting:
             self._disconnect(now)
         known = self._by_name.values()
-        waiting = waiting or bool(self._leaving)
-        self._settled = bool(known) and not waiting and all(s.receiver for s in known)
+        # A stream that has yet to admit us waits for a notice, and is nobody's concern before that.
+        self._settled = bool(known) and not waiting and not self._leaving
         one = len(self._lines) == 1 and all(s.packets is not None for s in known)
         self._only_line = next(iter(self._lines.values())) if one else None
 
@@ -703,22 +710,38 @@ class Intake:
                     self.guard.failed("a timer")
             return
         due = report_due = NEVER
+        leavers, self._leavers = self._leavers, False
+        runs = 0
         for source in list(self._by_name.values()):
             packets, receiver = source.packets, source.receiver
             if receiver is None:
                 continue
-            try:
-                if packets is not None:
-                    self._run_packet_timers(source, packets, now)
-                    due = min(due, packets.deadline())
-                    report_due = min(report_due, packets.report_due())
-                due = min(due, self._run_repair_timers(source, receiver, now, drained))
-            except Exception:
-                self.guard.failed("a timer")
-                due = min(due, now + HOLD_S)
+            is_left = leavers and receiver.epoch in source.ends and receiver.deadline() < NEVER
+            self._leavers = self._leavers or is_left
+            is_due = source.due <= now or packets is not None or (is_left and drained)
+            if is_due and runs < TIMERS_A_TURN:
+                runs += 1
+                self._run_timers_of(source, receiver, now, drained)
+            due = min(due, source.due)
+            if packets is not None:
+                report_due = min(report_due, packets.report_due())
         # A deadline that waits for the socket to be drained must not spin meanwhile.
-        self._timer_due = due if due > now else now + 0.01
+        self._timer_due = due if due > now else now + (0.01 if runs < TIMERS_A_TURN else 0.001)
         self._report_due = report_due if report_due > now else now + 0.01
+
+    def _run_timers_of(
+        self, source: Source, receiver: StreamReceiver, now: float, drained: bool
+    ) -> None:
+        packets = source.packets
+        try:
+            if packets is not None:
+                self._run_packet_timers(source, packets, now)
+            source.due = self._run_repair_timers(source, receiver, now, drained)
+            if packets is not None:
+                source.due = min(source.due, packets.deadline())
+        except Exception:
+            self.guard.failed("a timer")
+            source.due = now + HOLD_S
 
     def _hold(self, source: Source, now: float) -> None:
         source.receiver.hold(now=now)  # type: ignore[union-attr]
@@ -758,14 +781,15 @@ class Intake:
 
     # --- books: any thread ---
 
-    def figures(self, link: Any = None) -> list[Figures]:
-        """The books on the current epoch of each stream (of one publisher)."""
+    def figures_of(self, sources: list[Source]) -> list[Figures]:
+        """The books on the current epoch of some streams."""
         with self._books_lock:
-            return [
-                self._figures(source.books, source.receiver)
-                for source in list(self._by_name.values())
-                if source.receiver is not None and (link is None or source.link is link)
-            ]
+            return [self._figures(source.books, source.receiver) for source in sources]
+
+    def sources_of(self, link: Any) -> list[Source]:
+        """The streams of one publisher that are being received."""
+        every = list(self._by_name.values())
+        return [s for s in every if s.link is link and s.receiver is not None]
 
     def positions(self) -> list[Position]:
         """In each stream, where the consumer goes on: all before it has been handed over."""

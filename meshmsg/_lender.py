@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from meshmsg import _control as c
-from meshmsg._message_fields import UNSUBSCRIBED_MAX
 from meshmsg._recorded_log import RecordedLog
 from meshmsg._replay import Replay
 from meshmsg._replay_service import LogEntry
@@ -108,13 +107,16 @@ class Lender:
             wanted.setdefault(identity, {})[stream] = None
         for identity, streams in wanted.items():
             some = [tails[stream] for stream in streams if stream in tails]
-            self._node.post(identity, c.Pong(0, self._node.instance, [], some))
+            self._node.post_pages(identity, self._pong, some)
         for (identity, sub, stream), known in list(self._readers.items()):
             if self._logs[stream].place[0] > known:
                 self._readers[identity, sub, stream] = self._logs[stream].place[0]
                 start = c.Start(stream, "resume", 0, known)
                 self._submit(identity, sub, start, again=True)
         return NEVER
+
+    def _pong(self, tails: list[c.Tail], _: c.Page) -> c.Pong:
+        return c.Pong(0, self._node.instance, [], tails)
 
     def on_request(self, identity: bytes, message: c.Message) -> c.Message | None:
         """See to what concerns recorded streams; returns what is left for the publishing side."""
@@ -167,7 +169,7 @@ class Lender:
         return giver is not None
 
     def _tell(self, identity: bytes, sub: int, streams: list[str], reason: str) -> None:
-        self._node.post(identity, c.Unsubscribed(sub, streams[:UNSUBSCRIBED_MAX], reason))
+        self._node.post_pages(identity, lambda some, _: c.Unsubscribed(sub, some, reason), streams)
 
     def _drop(self, key: tuple[bytes, int, str]) -> None:
         del self._readers[key]

@@ -71,8 +71,8 @@ class Lending:
                 source.lenders.append(notice.link)
                 if info.name in notice.asked:  # once: coming again must not put anything off
                     self._expect(source, notice.link, now, ASK_S)
+            intake.wake_at(source, now)
         intake._settled = False
-        intake._timer_due = now
 
     def _expect(self, source: Source, who: Any, now: float, patience_s: float) -> None:
         source.asked[who] = now
@@ -115,7 +115,7 @@ class Lending:
         assert receiver is not None
         if self._is_led(source) or source.info.epoch > receiver.epoch:
             receiver.on_claim(source.ladder.claimed(self._up(source.lenders)), now=now)
-            self._intake._timer_due = min(self._intake._timer_due, receiver.deadline())
+            self._intake.wake_at(source, receiver.deadline())
         else:
             receiver.retract(now=now)
 

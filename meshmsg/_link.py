@@ -9,10 +9,38 @@ import time
 from typing import TYPE_CHECKING
 
 from meshmsg._errors import ProtocolError
+from meshmsg._message_fields import STREAMS_MAX
 
 if TYPE_CHECKING:
     from meshmsg import _control as c
     from meshmsg.transports.control import ControlClient
+
+
+class Listing:
+    """What a peer has, as its welcome tells page by page."""
+
+    def __init__(self, link: Link, instance: int) -> None:
+        #: The connection stands already.
+        self.again = link.instance == instance and link.state == "up"
+        self.streams: dict[str, c.StreamInfo] = {}
+        self.recorded: dict[str, c.StreamInfo] = {}
+        self.members: set[int] = set()  #: of our members, who has asked for some of them
+        self.pages = 0  #: that have come
+
+    def is_next(self, welcome: c.Welcome, link: Link) -> bool:
+        """Return True for the page that has to come, of the peer that began."""
+        same = welcome.instance == link.instance and link.state == "up"
+        return same and welcome.page == self.pages
+
+    def add(
+        self, known: dict[str, c.StreamInfo], infos: list[c.StreamInfo]
+    ) -> dict[str, c.StreamInfo]:
+        """Enter streams of a page; return those that are new to the listing and fit."""
+        new = {info.name: info for info in infos if info.name not in known}
+        if len(known) + len(new) > STREAMS_MAX:
+            return {}
+        known.update(new)
+        return new
 
 
 class Link:
@@ -29,6 +57,7 @@ class Link:
         self.data_address = ""
         self.streams: dict[str, c.StreamInfo] = {}
         self.recorded: dict[str, c.StreamInfo] = {}  #: of other peers, kept by this one
+        self.listing: Listing | None = None  #: whose last page has yet to come
         self.untaken: set[str] = set()  #: streams that there was no room for
         self.last_seen = time.monotonic()
         self.ping_due = 0.0

@@ -16,12 +16,14 @@ from meshmsg import _control as c
 from meshmsg._errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._event import Position
 from meshmsg._intake import Intake
-from meshmsg._link import Link, data_address, reachable
+from meshmsg._link import Link, Listing, data_address, reachable
 from meshmsg._member import Member
 from meshmsg._member_words import Asked, Parted
+from meshmsg._message_fields import ENTRIES_MAX
 from meshmsg._source import Attach, Complete, Detach, Lend, Sweep
 from meshmsg._taken_streams import TakenStreams
 from meshmsg._topics import Pattern
+from meshmsg._turns import MESSAGES_A_TURN, Slice
 from meshmsg.recovery.meetings import Meetings
 from meshmsg.recovery.unconfirmed import Unconfirmed
 from meshmsg.transports.control import ControlClient
@@ -45,7 +47,6 @@ FOR_SUBSCRIPTIONS = (
 log = logging.getLogger("meshmsg.peer")
 
 LINKS_MAX = 10_000
-MESSAGES_PER_TURN_MAX = 256
 #: A connection that ended before its handshake may be an accident; so many in a row are not.
 LOCKED_OUT_TIMES = 3
 #: Peers that are dialled back and have yet to answer, and addresses of one of them.  Others that
@@ -179,7 +180,8 @@ class Links:
             monitor.failure = ""
         if owner is monitor or link.client.monitor is not monitor:
             return
-        for _ in range(MESSAGES_PER_TURN_MAX):
+        part = Slice()
+        for _ in range(MESSAGES_A_TURN):
             parts = link.client.recv()
             if parts is None:
                 return
@@ -191,6 +193,8 @@ class Links:
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
             except Exception:
                 self._node.guard.failed("a control message from who was dialled")
+            if part.is_over():
+                return
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -250,7 +254,7 @@ class Links:
         if version != c.PROTOCOL_VERSION:
             self._refuse(link, c.version_mismatch(version))
             return
-        message = c.decode_message(parts[0], asked=self._node.questions.is_asking)
+        message = c.decode_message(parts[0], self._node.questions.kinds_awaited(link))
         if not self._node.gate.is_believed(link, message):
             raise ProtocolError(f"{type(message).__name__} of somebody who may not say it")
         if isinstance(message, c.Welcome):
@@ -307,15 +311,33 @@ class Links:
                 link, f"peer {welcome.peer!r} of mesh {welcome.mesh!r} meets mesh {ours!r}"
             )
             return
-        reason = self._node.gate.identify(link, welcome)
+        reason = "" if welcome.page else self._node.gate.identify(link, welcome)
         if reason:
             self._refuse(link, reason)
             link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the list may change
             return
-        welcome = self._node.gate.screen(link, welcome)
-        if self._is_taken(link, welcome):
+        if welcome.page and (link.listing is None or not link.listing.is_next(welcome, link)):
+            self._say_hello(link)
+            raise ProtocolError(f"page {welcome.page} of a welcome, and not the one before")
+        page = self._node.gate.screen(link, welcome)
+        listing, link.listing = link.listing, None
+        if self._is_taken(link, page):
             return
-        again = link.instance == welcome.instance and link.state == "up"
+        if listing is None or not page.page:
+            listing = self._begin_listing(link, page)
+        self._take_page(link, listing, page)
+        if page.more:
+            link.listing = listing
+            return
+        link.streams, link.recorded = listing.streams, listing.recorded
+        if link.told != len(self._node.stream_names()):
+            self._say_hello(link)  # a stream of ours was declared while it was under way
+        if not listing.again:
+            self._tell_complete()
+
+    def _begin_listing(self, link: Link, welcome: c.Welcome) -> Listing:
+        """Take down who welcomes us, by the first page."""
+        listing = Listing(link, welcome.instance)
         address = data_address(link.address, welcome.fanout)
         if link.data_address and link.data_address != address:
             for intake in list(self._node.intakes.values()):
@@ -323,20 +345,29 @@ class Links:
         link.data_key = self._data_key(link, welcome)
         link.state, link.reason, link.knock_due, link.taken = "up", "", None, False
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
-        link.streams = {info.name: info for info in welcome.streams}
-        if not again:
+        if not listing.again:
+            link.streams, link.recorded = {}, {}
             link.untaken.clear()
             self._node.finder.on_welcome(link)
-        own = {*link.streams, *(info.name for info in self._node.publisher.infos())}
-        link.recorded = {i.name: i for i in welcome.recorded if i.name not in own}
-        if link.told != len(self._node.stream_names()):
-            self._say_hello(link)  # a stream of ours was declared while it was under way
-        inlets = self._node.inlets()
-        names = frozenset((*link.streams, *link.recorded))
-        for offer in self._meetings.on_welcome(link.instance, names, inlets, again=again):
-            self._introduce(link, inlets[offer.sub], offer.streams, offer.born, anew=not again)
-        if not again:
-            self._tell_complete()
+        return listing
+
+    def _take_page(self, link: Link, listing: Listing, page: c.Welcome) -> None:
+        """Offer our subscriptions what stands on a page."""
+        own = {info.name for info in self._node.publisher.infos()}
+        streams = listing.add(listing.streams, page.streams)
+        lent = [i for i in page.recorded if i.name not in own and i.name not in listing.streams]
+        recorded = listing.add(listing.recorded, lent)
+        link.streams.update(streams)
+        link.recorded.update(recorded)
+        listing.pages += 1
+        inlets, names = self._node.inlets(), frozenset((*streams, *recorded))
+        offers = self._meetings.on_welcome(
+            link.instance, names, inlets, again=listing.again, begins=not page.page, more=page.more
+        )
+        for offer in offers:
+            anew = not listing.again and offer.sub not in listing.members
+            if self._introduce(link, inlets[offer.sub], offer.streams, offer.born, anew=anew):
+                listing.members.add(offer.sub)
 
     def _data_key(self, link: Link, welcome: c.Welcome) -> bytes:
         curve = self._node._context.curve
@@ -363,8 +394,7 @@ class Links:
                 else:
                     self._forget(link)
                 return True
-            names = {info.name for info in welcome.streams}
-            if names & set(other.streams):
+            if any(info.name in other.streams for info in welcome.streams):
                 self._refuse(
                     link, f"the name {welcome.peer!r} is in use at {other.address} already"
                 )
@@ -415,15 +445,18 @@ class Links:
         born: Set[str] = frozenset(),
         *,
         anew: bool = False,
-    ) -> None:
-        """Tell a subscription of streams that a peer has; `anew`, over a new connection."""
+    ) -> bool:
+        """Tell a subscription of streams that a peer has; `anew`, over a new connection.
+
+        Returns True for a member that asks for some of them.
+        """
         if isinstance(inlet, Member):
-            self._offer_member(link, inlet, names, born, anew=anew)
-        else:
-            self._offer(link, inlet, names, born)
-            # Of a stream that was forgotten a recorder says something new first: see `follow`.
-            lent = {n for n in names & link.recorded.keys() if not inlet.has_forgotten(n)}
-            self._lend(link, inlet, lent, born)
+            return self._offer_member(link, inlet, names, born, anew=anew)
+        self._offer(link, inlet, names, born)
+        # Of a stream that was forgotten a recorder says something new first: see `follow`.
+        lent = {n for n in names & link.recorded.keys() if not inlet.has_forgotten(n)}
+        self._lend(link, inlet, lent, born)
+        return False
 
     def follow(self, tails: Iterable[c.Tail]) -> None:
         """A recorder says how far it is: take up streams again that were forgotten and go on."""
@@ -454,8 +487,8 @@ class Links:
         names: Set[str],
     ) -> list[c.StreamInfo]:
         """Return those of a peer's streams that a subscription takes."""
-        wanted = (i for name, i in streams.items() if name in names and _wants(inlet, i))
-        return self._taken.allowed(link, wanted)
+        some = sorted(names & streams.keys())
+        return self._taken.allowed(link, (streams[n] for n in some if _wants(inlet, streams[n])))
 
     def _has(self, info: c.StreamInfo) -> bool:
         """Whether a stream comes from its publisher."""
@@ -480,8 +513,10 @@ class Links:
         names = [info.name for info in infos]
         self.unconfirmed.asked(link, intake.sub, names, now=time.monotonic())
         patterns = [pattern.text for pattern in intake.filter.patterns]
-        name = self._node.names.get(intake.sub, "")
-        self._node.post(link, c.Subscribe(intake.sub, patterns, starts, name, intake.hold))
+        name, hold = self._node.names.get(intake.sub, ""), intake.hold
+        self._node.post_pages(
+            link, lambda some, _: c.Subscribe(intake.sub, patterns, some, name, hold), starts
+        )
 
     def _offer(self, link: Link, intake: Intake, names: Set[str], born: Set[str]) -> None:
         infos = self._wanted(link, intake, link.streams, names)
@@ -499,21 +534,21 @@ class Links:
     def on_unsubscribed(self, link: Link, intake: Intake, message: c.Unsubscribed) -> None:
         """A publisher does not take a subscription, or not any more: say so, and ask again."""
         intake.counters["refused_subscriptions"] += 1
-        streams = [name for name in message.streams if name in {*link.streams, *link.recorded}]
+        streams = [n for n in message.streams if n in link.streams or n in link.recorded]
         for name in streams:
             if name not in intake.refusals:
                 text = "%s does not take our subscription to %s: %s"
-                log.error(text, link.peer, name, message.reason)
+                self._node.notes.error(text, link.peer, name, message.reason, by=link.address)
             intake.refusals[name] = message.reason
             if message.refused:
                 self.unconfirmed.settled(link, intake.sub, name)
         if not message.refused:
             self.unconfirmed.waits(link, intake.sub, streams, now=time.monotonic())
 
-    def _ask_again(self, now: float) -> None:
-        """Ask for subscriptions that nobody has confirmed."""
+    def on_tick(self, now: float) -> float:
+        """Ask again for subscriptions that nobody has confirmed; returns when to come again."""
         again: dict[tuple[int, int], tuple[Link, Intake, list[c.StreamInfo]]] = {}
-        for link, sub, name in self.unconfirmed.due(now=now):
+        for link, sub, name in self.unconfirmed.due(now=now, most=ENTRIES_MAX):
             intake = self._node.intakes.get(sub)
             info = link.streams.get(name) or link.recorded.get(name)
             if intake is None or info is None:
@@ -523,6 +558,7 @@ class Links:
                 self._node.counters["subscriptions_repeated"] += 1
         for link, intake, infos in again.values():
             self._subscribe(link, intake, infos)
+        return self.unconfirmed.next_due
 
     def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
         """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
@@ -532,7 +568,7 @@ class Links:
             if position.stream in link.streams and link.streams[position.stream].durable
         ]
         if places:
-            self._node.post(link, c.Commit(intake.sub, places))
+            self._node.post_pages(link, lambda some, _: c.Commit(intake.sub, some), places)
 
     def rejoin(self, link: Link, member: Member) -> None:
         """A publisher counts a member as lost: ask it to take it again."""
@@ -547,18 +583,19 @@ class Links:
         born: Set[str] = frozenset(),
         *,
         anew: bool = False,
-    ) -> None:
+    ) -> bool:
+        """Have a member ask for some streams; returns False if it wants none of them."""
         infos = self._wanted(link, member, link.streams, names)
         if infos:
             name = self._node.names.get(member.sub, "")
             member.notify(Asked(link, infos, name, born, anew))
             member.tend(time.monotonic())
+        return bool(infos)
 
     # --- time ---
 
     def on_ping(self, now: float) -> None:
         """Ask every peer for a sign of life; redial those that gave none."""
-        self._ask_again(now)
         self._take_turns(now)
         self._drop_left()
         if now >= self._sweep_due:

@@ -103,7 +103,7 @@ def after_packets(intake: Intake, source: Source, packets: PacketSource, now: fl
         reason = below.lost_reason or "overflow"
         intake._deliver(source, receiver.on_gone([(0, 1 << 62)], reason, now=now))
     elif receiver.missing:
-        intake._timer_due = min(intake._timer_due, receiver.deadline())
+        intake.wake_at(source, receiver.deadline())
 
 
 # --- the backlog ---

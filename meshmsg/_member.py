@@ -16,13 +16,17 @@ from collections.abc import Callable, Iterable
 from operator import length_hint
 from typing import Any
 
+from msgspec.structs import replace
+
 from meshmsg._batch import Batch, run_out
 from meshmsg._control import (
     Joined,
+    Page,
     Refusal,
     Settle,
     Settlement,
     Unjoined,
+    encode_pages,
 )
 from meshmsg._errors import PeerRefused, ProtocolError
 from meshmsg._event import Loss
@@ -30,11 +34,20 @@ from meshmsg._frame import Frame
 from meshmsg._intake import LOSSES_MAX, SIGNALS_S
 from meshmsg._member_words import Asked, Attached, MemberSetup, Notice, Parted
 from meshmsg._membership import Membership
-from meshmsg._message_fields import ACK_RANGES_MAX, PIECES_MAX
+from meshmsg._message_fields import ENTRIES_MAX
 from meshmsg._source import Sweep
 from meshmsg._subframe import decode_work
 from meshmsg._topics import Pattern
-from meshmsg._work import AckRange, WorkBatch, WorkSource, ranges_of, settlement_of
+from meshmsg._work import (
+    ERROR_CHARS_MAX,
+    SETTLED_BYTES_MAX,
+    AckRange,
+    WorkBatch,
+    WorkSource,
+    bytes_at_most,
+    ranges_of,
+    settlement_of,
+)
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.transports.workqueue import WorkInlet
 from meshmsg.transports.zmq_inlet import SOON_S
@@ -46,9 +59,6 @@ SETTLE_S = 0.005
 #: This part of the credit used up sends them too.
 SETTLE_SHARE = 4
 READ_MESSAGES_MAX = 64
-ERROR_CHARS_MAX = 2000
-#: Ranges and refusals that one settlement may have.
-SETTLEMENT_PIECES_MAX = 3 * ACK_RANGES_MAX
 
 
 class Member(Membership):
@@ -349,7 +359,7 @@ class Member(Membership):
         """Send as much of it as one message holds; return False when there is more."""
         with self._settle_lock:
             self._unsaid = False
-            pieces = 0
+            size = count = 0
             by_link: dict[int, tuple[Any, list[Settlement]]] = {}
             if closed:
                 links = {**self._asked, **self._links}
@@ -360,27 +370,41 @@ class Member(Membership):
                 if not source.joined and id(source.link) not in by_link:
                     continue  # said when a publisher has taken us
                 while (
-                    pieces <= PIECES_MAX - SETTLEMENT_PIECES_MAX
+                    size <= SETTLED_BYTES_MAX
+                    and count < ENTRIES_MAX
                     and (settlement := settlement_of(source)) is not None
                 ):
-                    pieces += settlement.pieces
+                    size += bytes_at_most(settlement)
+                    count += 1
                     link, said = by_link.setdefault(id(source.link), (source.link, []))
                     said.append(settlement)
                     if claims is not None:
                         number = self._number + 1
                         claims.say(number, settlement.acks, settlement.nacks)
-                    if not (source.ack_ranges or source.returned):
+                    if not (source.ack_ranges or source.nacks or source.returned):
                         break  # all of it fitted
                 if source.acks:  # came meanwhile, from another thread
                     self._unsaid_since, self._unsaid = time.monotonic(), True
             self._number = number or self._number
-            all_said = pieces <= PIECES_MAX - SETTLEMENT_PIECES_MAX
+            all_said = size <= SETTLED_BYTES_MAX and count < ENTRIES_MAX
             closed = closed and all_said
             for link, said in by_link.values():
-                # What was sent and is not among it comes to nobody: it was never opened.
-                came = {s.info.name: s.received for s in self.sources() if s.link is link}
-                self._post(link, Settle(self.sub, said, closed, came if closed else {}, number))
+                self._post_settle(link, Settle(self.sub, said, closed, number=number))
         return all_said
+
+    def _post_settle(self, link: Any, settle: Settle) -> None:
+        if not settle.closed:
+            self._post(link, settle)
+            return
+        # What was sent and is not among it comes to nobody: it was never opened.
+        came = [(s.info.name, s.received) for s in self.sources() if s.link is link]
+
+        def make(some: list[tuple[str, int]], page: Page) -> Settle:
+            last = settle if page.is_last else Settle(self.sub, [])
+            return replace(last, received=dict(some))
+
+        for page in encode_pages(make, came):
+            self._post(link, page)
 
     def _await_answers(self) -> int:
         """Have the publishers answer that we leave, those that hear us; return the number."""

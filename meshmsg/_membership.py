@@ -13,7 +13,10 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from meshmsg._codecs import received_codec
 from meshmsg._control import (
@@ -22,17 +25,18 @@ from meshmsg._control import (
     Kept,
     Start,
     StreamInfo,
+    encode_pages,
     stream_wire_id,
 )
 from meshmsg._errors import ProtocolError
 from meshmsg._event import Event, Loss
 from meshmsg._guard import Guard
 from meshmsg._member_words import Asked, Attached, MemberSetup
-from meshmsg._message_fields import ACK_RANGES_MAX, CLAIMS_MAX, PIECES_MAX
+from meshmsg._message_fields import ACK_RANGES_MAX, CLAIMED_PIECES_MAX, PIECES_MAX
 from meshmsg._places import Places
 from meshmsg._source import Sweep
 from meshmsg._subframe import Work
-from meshmsg._work import Settler, WorkBatch, WorkSource, ranges_of, settlement_of
+from meshmsg._work import NACKS_MAX, Settler, WorkBatch, WorkSource, ranges_of, settlement_of
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.recovery.work_claims import pieces_of
 from meshmsg.transports.workqueue import WorkInlet
@@ -41,6 +45,8 @@ log = logging.getLogger("meshmsg.peer")
 
 #: A number that is behind every event: `resume` there means to start live.
 LIVE_END = 1 << 62
+#: Claims in one message, all of which may be full.
+CLAIMS_PAGE = PIECES_MAX // ACK_RANGES_MAX
 #: A member that leaves waits so long until its publishers have answered.
 FAREWELL_S = 1.0
 
@@ -114,17 +120,21 @@ class Membership(Settler):
             self.sub,
             options.group,
             [pattern.text for pattern in self.filter.patterns],
-            starts,
+            [],
             options.prefetch,
             options.ack_timeout_s,
             options.max_attempts,
             "key" if options.order == "key" else "none",
             notice.name,
             self._tickets[id(link)],
-            claims,
-            number,
+            number=number,
         )
-        self._post(link, join)
+        pages = encode_pages(lambda some, _: replace(join, starts=some), starts)
+        if claims:
+            claimed = partial(replace, join, patterns=[], more=True)
+            pages = encode_pages(lambda some, _: claimed(claims=some), claims, CLAIMS_PAGE) + pages
+        for page in pages:
+            self._post(link, page)
 
     def _begin_anew(self, link: Any, streams: set[str]) -> None:
         """Whatever was sent and is not read yet is for nobody: it has another ticket."""
@@ -163,7 +173,7 @@ class Membership(Settler):
     def _claims(self, streams: set[str]) -> tuple[list[Claimed], int]:
         """What a publisher has to be told that may have forgotten it, or never heard of it."""
         claims: list[Claimed] = []
-        left = PIECES_MAX
+        left = CLAIMED_PIECES_MAX
         with self._settle_lock:
             self._number += 1
             for source in self._sources():
@@ -174,7 +184,7 @@ class Membership(Settler):
                     known.say(self._number, said.acks, said.nacks)
                 name, epoch = source.info.name, source.epoch
                 done, held = known.done(), known.held()
-                nacks = known.failed()[-min(left, ACK_RANGES_MAX) :] if left else []
+                nacks = known.failed()[-left:] if left else []
                 left -= len(nacks)
                 dropped = known.forgotten + max(0, len(done) + len(held) - left)
                 if dropped:
@@ -182,13 +192,12 @@ class Membership(Settler):
                     known.forgotten = 0
                 done, held = done[:left], held[: max(0, left - len(done))]
                 left -= len(done) + len(held)
-                if nacks:
-                    claims.append(Claimed(name, epoch, [], nacks))
+                claims += [Claimed(name, epoch, [], some) for some in pieces_of(nacks, NACKS_MAX)]
                 claims += [Claimed(name, epoch, some) for some in pieces_of(done, ACK_RANGES_MAX)]
                 claims += [
                     Claimed(name, epoch, held=some) for some in pieces_of(held, ACK_RANGES_MAX)
                 ]
-            return claims[-CLAIMS_MAX:], self._number
+            return claims, self._number
 
     def on_kept(self, link: Any, message: Kept) -> None:
         """A publisher has heard what we said, and has it on disk: it need not be said again."""

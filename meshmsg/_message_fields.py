@@ -4,6 +4,10 @@ A peer decodes what anybody sends, so every number, text, list and map has a bou
 runs backward is refused.  `msgspec` compares lengths with the header of a value, before it reads
 what is in it: a list that is too long costs nothing.  A test walks all messages and fails for a
 field that has no bound.
+
+The I/O thread reads and heeds a message in one go, with the interpreter's lock: all other threads
+of the process wait for it.  So the bounds are such that one message costs about a millisecond.
+Whoever has more to say says it in several messages (`_control.encode_pages`).
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ from msgspec import Meta
 
 from meshmsg._values import NAME_BYTES_MAX, PATTERNS_MAX
 
-#: Streams that one peer publishes, or records; and what is said of each in one message.
+#: Streams that one peer publishes, or records.
 STREAMS_MAX = 10_000
+#: Entries of one message that says something of each stream.
+ENTRIES_MAX = 256
 #: Streams that a `hello` names.  Whoever wants to know all of them reads the `welcome`.
 HELLO_STREAMS_MAX = 256
 #: Work groups that a card names, and roles.
@@ -27,22 +33,18 @@ ROLES_MAX = 16
 ADDRESSES_MAX = 16
 #: Reasons of losses that are told apart.
 REASONS_MAX = 16
-#: Epochs of one log.
-EPOCHS_MAX = 10_000
+#: Epochs of one log in one message.
+EPOCHS_MAX = 512
 #: Frames, and holes between them, in one part of a read.
 PART_FRAMES_MAX = 16_384
 #: Ranges in one repair request.
 NACK_RANGES_MAX = 256
-#: Streams that one message refuses.
-UNSUBSCRIBED_MAX = 1024
-#: Ranges in one acknowledgement.
-ACK_RANGES_MAX = 32_768
-#: Streams and epochs that one message settles events of.
-SETTLEMENTS_MAX = 20_000
-#: Streams and epochs that a member claims events of.
-CLAIMS_MAX = 4096
+#: Ranges, or refusals, of one stream and epoch in one message of a member.
+ACK_RANGES_MAX = 1024
 #: Ranges and refusals in one message of a member, all together: publishers wait while it is read.
-PIECES_MAX = 131_072
+PIECES_MAX = 4096
+#: Ranges and refusals that a member claims, in as many messages as that takes.
+CLAIMED_PIECES_MAX = 131_072
 #: Events that a member may ask for ahead of its acknowledgements.
 PREFETCH_MAX = 100_000
 ATTEMPTS_MAX = 1_000_000
@@ -83,6 +85,7 @@ EpochRanges = Annotated[list[EpochRange], Meta(max_length=EPOCHS_MAX)]
 Patterns = Annotated[list[Name], Meta(max_length=PATTERNS_MAX)]
 Addresses = Annotated[list[Name], Meta(max_length=ADDRESSES_MAX)]
 AddressPairs = Annotated[list[Pair], Meta(max_length=ADDRESSES_MAX)]
+#: On a card: as many as fit a message.
 StreamNames = Annotated[list[Name], Meta(max_length=STREAMS_MAX)]
 Reasons = Annotated[dict[Name, U64], Meta(max_length=REASONS_MAX)]
 

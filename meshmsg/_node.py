@@ -12,9 +12,9 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from meshmsg import _control as c
 from meshmsg._background import Arrival, Background
@@ -37,10 +37,12 @@ from meshmsg._message_fields import HELLO_STREAMS_MAX
 from meshmsg._namesakes import Namesakes
 from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
-from meshmsg._reception import MESSAGES_PER_TURN_MAX, Client, Reception
+from meshmsg._reception import Client, Reception
 from meshmsg._recorder import Recorder
 from meshmsg._replay_service import LogEntry, ReplayService, own_entries
 from meshmsg._source import Join, RepairFrame, Said, TailHint
+from meshmsg._status_reports import StatusReports
+from meshmsg._turns import MESSAGES_A_TURN, Slice
 from meshmsg.recovery.ledger import Ledger
 from meshmsg.recovery.loss_detector import NEVER
 from meshmsg.transports.apart import ApartFanoutClient, ApartWorkInlet
@@ -53,6 +55,8 @@ from meshmsg.transports.zmq_base import Context, Poller
 from meshmsg.transports.zmq_port import settle_loans
 
 log = logging.getLogger("meshmsg.peer")
+
+T = TypeVar("T")
 
 OUTGOING_MAX = 100_000
 #: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
@@ -102,7 +106,8 @@ class Node:
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
         self.reception = Reception(self)
         self._context.user_of = self.reception.user_of
-        self._reports: set[Intake] = set()
+        self.reports = StatusReports(self.send)
+        self._reported: set[Intake] = set()  # their consumers have come a good way
         self._muted: dict[Inlet, float] = {}
         self.questions = Questions(self)
         self._stopping = False
@@ -128,6 +133,7 @@ class Node:
             self._say_status,
             self.questions.on_tick,
             self.finder.on_tick,
+            self.links.on_tick,
             self._on_ping,
             self._unmute,
             self._end_farewells,
@@ -212,9 +218,17 @@ class Node:
             self.wake()
         return True
 
-    def post(self, to: Link | bytes, message: c.Message) -> None:
+    def post(self, to: Link | bytes, message: c.Message | bytes) -> None:
         """Queue a control message, from any thread."""
-        self.send(to, [c.encode_message(message)])
+        data = message if isinstance(message, bytes) else c.encode_message(message)
+        self.send(to, [data])
+
+    def post_pages(
+        self, to: Link | bytes, make: Callable[[list[T], c.Page], c.Message], entries: Sequence[T]
+    ) -> None:
+        """Queue what is to be said of some entries (`encode_pages`), from any thread."""
+        for page in c.encode_pages(make, entries):
+            self.send(to, [page])
 
     # --- the thread ---
 
@@ -249,6 +263,7 @@ class Node:
         self._drain_outgoing()
         due = now if self._calls or self._outgoing else min(self._dues)
         ready = self._poller.wait(due - time.monotonic())
+        part = Slice()
         self._has_news = bool(ready or self._calls or self._outgoing)
         for owner in ready:
             try:
@@ -259,6 +274,7 @@ class Node:
         while self._calls:
             self.guard.each([self._calls.popleft()])
         self._drain_outgoing()
+        part.give_way()
         if failing:
             self.guard.has_trouble(f"{self.guard.who} goes on without {failing}: the log says why")
             time.sleep(PAUSE_S)  # a part that fails each time must not take all of the processor
@@ -316,9 +332,9 @@ class Node:
         return self._look_again(now)
 
     def _say_status(self, now: float) -> float:
-        while self._reports:
-            self._send_status(self._reports.pop())
-        return NEVER
+        while self._reported:
+            self.reports.want(self._reported.pop(), self.links.up())
+        return self.reports.on_tick(now)
 
     def _on_ping(self, now: float) -> float:
         if now >= self._ping_due:
@@ -329,7 +345,7 @@ class Node:
             self.namesakes.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
-                self._send_status(intake)
+                self.reports.want(intake, self.links.up())
             for member in list(self.members.values()):
                 member.sign_of_life()
         return self._ping_due
@@ -340,7 +356,7 @@ class Node:
         due = self._background.look(list(self.intakes.values()), now)
         return min(due, *says) if says else due
 
-    def _drain_outgoing(self, most: int = MESSAGES_PER_TURN_MAX // 4) -> None:  # one answer
+    def _drain_outgoing(self, most: int = MESSAGES_A_TURN // 4) -> None:  # one answer
         for _ in range(min(len(self._outgoing), most)):
             to, parts = self._outgoing.popleft()
             sent = self._server.send(to, parts) if isinstance(to, bytes) else to.send(parts)
@@ -445,7 +461,7 @@ class Node:
         if self.intakes.pop(intake.sub, None) is None:
             return
         for link in self.links.up():
-            self.post(link, c.Status(intake.sub, intake.figures(link), closed=True))
+            self.reports.say(intake, link, intake.sources_of(link), closed=True)
         self.call(lambda: self.links.forget(intake.sub))
         intake.close()
         release(intake.bookmarks)
@@ -535,13 +551,8 @@ class Node:
 
     def report(self, intake: Intake) -> None:
         """A consumer has come a good way: its publishers should know."""
-        self._reports.add(intake)
+        self._reported.add(intake)
         self.wake()
-
-    def _send_status(self, intake: Intake, link: Link | None = None, answers: int = 0) -> None:
-        for other in [link] if link is not None else self.links.up():
-            if (figures := intake.figures(other)) or answers:
-                self.post(other, c.Status(intake.sub, figures, answers))
 
     def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:
         """Something for one of our subscriptions."""
@@ -571,7 +582,7 @@ class Node:
             intake.notify(RepairFrame(link, message.stream, frame, message.answers))
         elif isinstance(message, c.StatusPlease):
             intake.tend(time.monotonic(), force=True)
-            self._send_status(intake, link, message.number)
+            self.reports.want(intake, [link], message.number)
         elif isinstance(message, c.Subscribed | c.Gone):
             if isinstance(message, c.Subscribed):
                 self.links.unconfirmed.settled(link, message.sub, message.stream)

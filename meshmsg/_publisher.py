@@ -29,7 +29,15 @@ from typing import Any
 
 from meshmsg._compiled import COMPILED
 from meshmsg._config import PeerConfig, Stream
-from meshmsg._control import Join, Settle, StreamInfo, Tail, encode_message, stream_wire_id
+from meshmsg._control import (
+    Join,
+    Settle,
+    StreamInfo,
+    Tail,
+    encode_message,
+    encode_pages,
+    stream_wire_id,
+)
 from meshmsg._durable import DurableSide
 from meshmsg._errors import ClosedError, EventTooLarge, MeshError, NoStream
 from meshmsg._event import Position
@@ -269,9 +277,7 @@ class PublisherSide:
                 if outlet.count < len(outlet.times):
                     break
                 self._send_open(outlet)
-            if outlet.log.next > outlet.next:  # interrupted (Ctrl-C) in between: it is published
-                self._send_open(outlet)
-                outlet.reserve(outlet.log.next - outlet.next)
+            self._follow_log(outlet)
             now_ns = time_ns()
             outlet.log.add([(topic, data, now_ns, raw, key, packed)])
             seq = outlet.add(topic, data, now_ns, raw=raw)
@@ -287,11 +293,19 @@ class PublisherSide:
         return Position(outlet.stream, outlet.epoch, seq)
 
     def _make_room(self, outlet: Outlet, needed: int) -> None:
-        """The log's tail has no room for an event of these bytes, or was shut for a moment."""
+        """The log's tail has no room for an event of these bytes, or one has to wait for others."""
         assert outlet.log is not None
         with self._lock:
+            self._follow_log(outlet)
             if not outlet.log.has_room(needed):
                 outlet.log.make_room()
+
+    def _follow_log(self, outlet: Outlet) -> None:
+        """Pass over what only the log has: interrupted (Ctrl-C) in between, it is published."""
+        assert outlet.log is not None
+        if outlet.log.next > outlet.next:
+            self._send_open(outlet)
+            outlet.reserve(outlet.log.next - outlet.next)
 
     def _wait_safe(self, outlet: Outlet, seq: int) -> None:
         """Return when an event is on the disk, and was sent."""
@@ -575,6 +589,10 @@ class PublisherSide:
 
     def _post(self, link: bytes, message: Any) -> None:
         self._send_control(link, [encode_message(message)])
+
+    def _post_pages(self, link: bytes, make: Any, entries: Any) -> None:
+        for page in encode_pages(make, entries):
+            self._send_control(link, [page])
 
     # --- the I/O thread ---
 

@@ -1,10 +1,15 @@
-"""Questions between peers: figures, ledger and clock, asked by either side of a connection."""
+"""Questions between peers: figures, ledger and clock, asked by either side of a connection.
+
+Figures take a while to put together, and who asks does not pay for it.  So those who ask wait until
+they are put together the next time, for all of them at once, which takes no more than a part of the
+I/O thread's time (`SHARE`).  Each gets what was there when it asked, or newer.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meshmsg import _control as c
 from meshmsg._errors import ProtocolError, WaitTimeout
@@ -13,12 +18,23 @@ if TYPE_CHECKING:
     from meshmsg._link import Link
     from meshmsg._node import Node
 
-#: Peers that wait for a ledger, which is asked of all subscribers first.
+#: Questions that wait for figures or a ledger, of all and of one peer.
 WAITING_MAX = 1000
+WAITING_EACH_MAX = 64
+#: Of the time of the I/O thread, to put figures together.
+SHARE = 0.1
+#: A ledger is asked of all subscribers first: for so long, and so often at most.
 LEDGER_S = 1.0
-#: How often to see whether it is fresh.
-LOOK_S = 0.02
+REFRESH_S = 0.02
 NEVER = float("inf")
+
+
+class _Waiting(NamedTuple):
+    """A question that is yet to be answered."""
+
+    asker: Link | bytes
+    number: int
+    deadline: float
 
 
 class Questions:
@@ -28,37 +44,60 @@ class Questions:
         self._node = node
         self._asked: dict[int, tuple[threading.Event, list[c.Answer], Link | bytes]] = {}
         self._numbers = 0
-        #: Who, the question's number, what the ledger has to be as fresh as, until when.
-        self.waiting: list[tuple[Link | bytes, int, int, float]] = []
+        self._for_stats: list[_Waiting] = []
+        self._for_ledger: list[_Waiting] = []  # until subscribers are asked the next time
+        self._for_status: list[tuple[_Waiting, int]] = []  # until these have answered
+        self._stats_due = self._ledger_due = self._refresh_due = 0.0
 
     def on_ask(self, asker: Link | bytes, ask: c.Ask, now: float) -> None:
         """A peer asks."""
-        node = self._node
-        if ask.what == "stats":
-            node.post(asker, c.encode_answer(ask.number, node.stats()))
-        elif ask.what == "clock":
+        node, question = self._node, _Waiting(asker, ask.number, now + LEDGER_S)
+        if ask.what == "clock":
             node.post(asker, c.encode_answer(ask.number, {"time_ns": time.time_ns()}))
-        elif ask.what == "ledger" and len(self.waiting) < WAITING_MAX:
-            fresh = node.publisher.subscribers.start_refresh()
-            self.waiting.append((asker, ask.number, fresh, now + LEDGER_S))
-        else:
+        elif ask.what not in ("stats", "ledger"):
             raise ProtocolError(f"asked for {ask.what!r}")
+        elif self._is_asking_much(asker):
+            node.counters["questions_dropped"] += 1
+        else:
+            (self._for_stats if ask.what == "stats" else self._for_ledger).append(question)
+
+    def _is_asking_much(self, asker: Link | bytes) -> bool:
+        waiting = [*self._for_stats, *self._for_ledger, *(one for one, _ in self._for_status)]
+        mine = sum(question.asker == asker for question in waiting)
+        return len(waiting) >= WAITING_MAX or mine >= WAITING_EACH_MAX
 
     def on_tick(self, now: float) -> float:
-        """Answer those whose ledger is fresh, or who have waited long enough; returns when next."""
-        node = self._node
-        waiting = []
-        rows: list[dict[str, Any]] | None = None
-        for question in self.waiting:
-            asker, number, fresh, deadline = question
-            if now < deadline and not node.publisher.subscribers.is_fresh(fresh):
-                waiting.append(question)
-                continue
-            if rows is None:  # once for all who wait, however many they are
-                rows = [row.as_dict() for row in node.ledger().rows]
-            node.post(asker, c.encode_answer(number, {"peer": node.config.name, "rows": rows}))
-        self.waiting = waiting
-        return now + LOOK_S if waiting else NEVER
+        """Answer those whose time has come; returns when to come again."""
+        return min(self._tell_stats(now), self._tell_ledger(now))
+
+    def _tell_stats(self, now: float) -> float:
+        if self._for_stats and now >= self._stats_due:
+            waiting, self._for_stats = self._for_stats, []
+            self._answer(waiting, self._node.stats())
+            self._stats_due = now + (time.monotonic() - now) / SHARE
+        return self._stats_due if self._for_stats else NEVER
+
+    def _tell_ledger(self, now: float) -> float:
+        subscribers = self._node.publisher.subscribers
+        if self._for_ledger and now >= self._refresh_due:
+            fresh = subscribers.start_refresh()
+            self._for_status += [(question, fresh) for question in self._for_ledger]
+            self._for_ledger.clear()
+            self._refresh_due = now + REFRESH_S
+        if self._for_status and now >= self._ledger_due:
+            is_fresh = {n: subscribers.is_fresh(n) for n in {n for _, n in self._for_status}}
+            done = [q for q, n in self._for_status if is_fresh[n] or now >= q.deadline]
+            if done:
+                self._for_status = [one for one in self._for_status if one[0] not in done]
+                rows = [row.as_dict() for row in self._node.ledger().rows]
+                self._answer(done, {"peer": self._node.config.name, "rows": rows})
+                self._ledger_due = now + (time.monotonic() - now) / SHARE
+        return now + REFRESH_S if self._for_status or self._for_ledger else NEVER
+
+    def _answer(self, waiting: list[_Waiting], body: Any) -> None:
+        answer = c.encode_answer(0, body)
+        for question in waiting:
+            self._node.post(question.asker, c.Answer(question.number, answer.body))
 
     def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
         """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
@@ -79,10 +118,10 @@ class Questions:
         except ProtocolError as error:
             raise WaitTimeout(f"{address}: its {what} cannot be read: {error}") from None
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether an answer is waited for."""
-        return bool(self._asked)
+    def kinds_awaited(self, source: Link | bytes) -> tuple[str, ...]:
+        """Return which kinds of large messages somebody may send: an answer, if it was asked."""
+        is_asked = self._asked and any(one[2] == source for one in list(self._asked.values()))
+        return ("answer",) if is_asked else ()
 
     def on_answer(self, source: Link | bytes, message: c.Answer) -> None:
         """An answer came; it counts only if it is of whom was asked."""

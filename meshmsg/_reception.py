@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from meshmsg import _control as c
 from meshmsg._errors import MeshError, ProtocolError
 from meshmsg._finder import ITSELF
 from meshmsg._replay_service import Asker
+from meshmsg._turns import MESSAGES_A_TURN, Slice
 from meshmsg.recovery.quotas import Owner
 from meshmsg.transports.control import Request
 
@@ -21,9 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("meshmsg.peer")
 
+T = TypeVar("T")
+
 CLIENTS_MAX = 10_000
 NOT_PERMITTED = "its key does not permit it"
-MESSAGES_PER_TURN_MAX = 256
 
 
 class Client:
@@ -51,7 +55,8 @@ class Reception:
 
     def on_readable(self) -> None:
         """Requests have come."""
-        for _ in range(MESSAGES_PER_TURN_MAX):
+        part = Slice()
+        for _ in range(MESSAGES_A_TURN):
             request = self._node._server.recv()
             if request is None:
                 self._gate.all_read()
@@ -72,6 +77,8 @@ class Reception:
                 log.debug("a bad control message from %s was dropped: %s", where, error)
             except Exception:
                 self._node.guard.failed("a control message")
+            if part.is_over():
+                return
 
     def _on_request(self, request: Request, client: Client | None, now: float) -> None:
         node, identity, parts = self._node, request.identity, request.parts
@@ -85,11 +92,7 @@ class Reception:
             node.notes.error("refused a peer at %s: %s", where, reason, by=where)
             node.send(identity, [c.encode_refusal(reason, version)])
             return
-        said = c.decode_message(
-            parts[0],
-            c.CONTROL_BYTES_MAX if client is not None else c.SMALL_BYTES_MAX,
-            asked=node.questions.is_asking,
-        )
+        said = c.decode_message(parts[0], node.questions.kinds_awaited(identity))
         message = self._gate.permitted(request.user, said)
         if message is None and isinstance(said, c.Join):
             node.post(identity, c.Unjoined(said.sub, NOT_PERMITTED, refused=True))
@@ -116,10 +119,7 @@ class Reception:
         """A request of somebody who has said who it is."""
         node, publisher = self._node, self._node.publisher
         if isinstance(message, c.Ping):
-            recorded = [] if node.recorder is None else node.recorder.lender.tails()
-            tails, user = self._gate.tails, client.user
-            own = tails(user, publisher.tails())
-            node.post(identity, c.Pong(message.number, node.instance, own, tails(user, recorded)))
+            self._on_ping(identity, client, message.number)
         elif isinstance(message, c.Subscribe):
             publisher.subscribers.on_subscribe(identity, client.peer, client.instance, message, now)
         elif isinstance(message, c.Commit):
@@ -149,6 +149,14 @@ class Reception:
         else:
             raise ProtocolError(f"{type(message).__name__} is not a request")
 
+    def _on_ping(self, identity: bytes, client: Client, number: int) -> None:
+        node, tails = self._node, self._gate.tails
+        recorded = [] if node.recorder is None else node.recorder.lender.tails()
+        known = [(tail, False) for tail in tails(client.user, node.publisher.tails())]
+        known += [(tail, True) for tail in tails(client.user, recorded)]
+        instance = node.instance
+        node.post_pages(identity, lambda some, _: c.Pong(number, instance, *_apart(some)), known)
+
     def _on_hello(self, request: Request, hello: c.Hello, now: float) -> None:
         node, identity = self._node, request.identity
         known = self.clients.get(identity)
@@ -171,27 +179,35 @@ class Reception:
             node.post(identity, c.Refused(reason))
             return
         client = self.clients[identity] = Client(hello, request.host, request.user, now)
-        node.post(identity, self._welcome(client))
+        self._welcome(identity, client)
         node.links.on_hello(hello, request.host)
 
-    def _welcome(self, client: Client) -> c.Welcome:
+    def _welcome(self, identity: bytes, client: Client) -> None:
         node, gate = self._node, self._gate
         recorded = [] if node.recorder is None else node.recorder.lender.infos()
+        known = [(info, False) for info in gate.may_see(client.user, node.publisher.infos())]
+        known += [(info, True) for info in gate.may_see(client.user, recorded)]
         welcome = c.Welcome(
             peer=node.config.name,
             instance=node.instance,
             mesh=node.config.mesh,
-            streams=gate.may_see(client.user, node.publisher.infos()),
+            streams=[],
             fanout=list(node._fanout.addresses),
-            recorded=gate.may_see(client.user, recorded),
             software=node.software,
         )
-        return gate.sign(client.user, client.nonce, welcome)
+        signed = gate.sign(client.user, client.nonce, welcome)
+
+        def make(some: list[tuple[c.StreamInfo, bool]], page: c.Page) -> c.Welcome:
+            own, lent = _apart(some)
+            more = not page.is_last
+            return replace(signed, streams=own, recorded=lent, page=page.number, more=more)
+
+        node.post_pages(identity, make, known)
 
     def announce(self) -> None:
         """Our streams have changed: tell everyone."""
         for identity, client in self.clients.items():
-            self._node.post(identity, self._welcome(client))
+            self._welcome(identity, client)
 
     def user_of(self, identity: bytes) -> bytes:
         """Who somebody is that dialled us."""
@@ -207,8 +223,8 @@ class Reception:
         """Tell everyone that we leave."""
         tails = self._node.publisher.tails()
         for identity, client in self.clients.items():
-            bye = c.Bye(self._node.instance, self._gate.tails(client.user, tails))
-            self._node.post(identity, bye)
+            known = self._gate.tails(client.user, tails)
+            self._node.post_pages(identity, lambda some, _: c.Bye(self._node.instance, some), known)
 
     def await_byes(self, deadline: float) -> None:
         """Read until all have answered our good-bye, or for so long.
@@ -255,3 +271,9 @@ class Reception:
             if client.user in users:
                 log.warning("%s is cut off", client.peer)
                 self._forget(identity, now)
+
+
+def _apart(known: list[tuple[T, bool]]) -> tuple[list[T], list[T]]:
+    """Return what is said of streams of our own, and of those that are recorded here."""
+    own = [one for one, is_lent in known if not is_lent]
+    return own, [one for one, is_lent in known if is_lent]

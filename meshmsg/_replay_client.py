@@ -37,6 +37,8 @@ _Answer = TypeVar("_Answer", c.Logs, c.Part)
 
 #: What may be on its way to us; credit for a part is given again when it has been taken.
 CREDIT_BYTES = 8 * 1024 * 1024
+#: Logs, and epochs of them, that one peer can tell of.
+ROWS_MAX = 400_000
 
 
 class LogEpoch(NamedTuple):
@@ -123,29 +125,45 @@ class ReplayClient:
         """The logs of streams that can carry these topics (all, without one), by name."""
         wanted = TopicFilter(patterns or ("**",))
         answer = self._ask_for_logs([pattern.text for pattern in wanted.patterns])
-        found = sorted(_remote(info) for info in answer.logs)
+        found = sorted(_remote(infos) for infos in answer.values())
         if self._grant is None:
             return found
         may = covered(self._grant.publish, (log.topics for log in found))
         return [log for log in found if log.topics in may]
 
-    def _ask_for_logs(self, patterns: list[str]) -> c.Logs:
+    def _ask_for_logs(self, patterns: list[str]) -> dict[str, list[c.LogInfo]]:
+        """Ask which logs there are; the answer has any number of messages."""
         keyring = self._keyring
         nonce = secrets.token_bytes(NONCE_BYTES) if keyring and keyring.apart else b""
         self._number += 1
         self._send(c.LogsPlease(self._number, self._mesh, patterns, nonce))
-        answer, _ = self._receive(c.Logs)
-        if answer.error:
-            raise ReplayError(self.address, answer.error)
-        if keyring is not None and nonce:
-            if not keyring.is_proved(answer.key, nonce, logs_transcript(answer), answer.proof):
-                raise ReplayError(self.address, "the peer did not prove its key")
-            user = answer.key.hex().encode()
-            self._grant = keyring.grant(user)
-            if not keyring.may_be_named(user, answer.peer):
-                problem = f"our allow-list does not name {answer.peer!r} with its public key"
-                raise ReplayError(self.address, f"{problem} {answer.key.hex()}")
-        return answer
+        found: dict[str, list[c.LogInfo]] = {}
+        left, more = ROWS_MAX, True
+        while more:
+            answer, _ = self._receive(c.Logs)
+            if answer.error:
+                raise ReplayError(self.address, answer.error)
+            if nonce and not found:
+                self._check_proof(answer, nonce)
+            for info in answer.logs:
+                found.setdefault(info.stream, []).append(info)
+            more = answer.more
+            left -= 1 + sum(1 + len(info.epochs) + len(info.known) for info in answer.logs)
+            if left < 0:
+                raise ReplayError(self.address, f"its logs have more than {ROWS_MAX:,} epochs")
+        return found
+
+    def _check_proof(self, answer: c.Logs, nonce: bytes) -> None:
+        """Raise `ReplayError` unless the peer has proved its key, and may have its name."""
+        keyring = self._keyring
+        assert keyring is not None
+        if not keyring.is_proved(answer.key, nonce, logs_transcript(answer), answer.proof):
+            raise ReplayError(self.address, "the peer did not prove its key")
+        user = answer.key.hex().encode()
+        self._grant = keyring.grant(user)
+        if not keyring.may_be_named(user, answer.peer):
+            problem = f"our allow-list does not name {answer.peer!r} with its public key"
+            raise ReplayError(self.address, f"{problem} {answer.key.hex()}")
 
     def read(self, stream: str, epoch: int, first: int, stop: int) -> Iterator[Run | Loss]:
         """Events `first` to `stop` of an epoch: runs of whole frames, and losses, in order.
@@ -244,7 +262,7 @@ class ReplayClient:
                 problem = f"no answer in {self._timeout:g} s: is it running, is it the address?"
                 raise ReplayError(self.address, problem)
             try:
-                message = c.decode_message(bytes(parts[0]))
+                message = c.decode_message(bytes(parts[0]), ("part",))
             except ProtocolError as error:
                 raise ReplayError(self.address, str(error)) from None
             if isinstance(message, c.Refused):
@@ -270,9 +288,10 @@ def _loss(stream: str, epoch: int, hole: tuple[int, int, str]) -> Loss:
     return Loss(stream, epoch, first, stop, reason if reason in LOSS_REASONS else "gone")
 
 
-def _remote(info: c.LogInfo) -> RemoteLog:
-    epochs = tuple(LogEpoch(*row) for row in info.epochs)
-    known = tuple(LogEpoch(*row) for row in info.known)
+def _remote(infos: list[c.LogInfo]) -> RemoteLog:
+    epochs = tuple(LogEpoch(*row) for info in infos for row in info.epochs)
+    known = tuple(LogEpoch(*row) for info in infos for row in info.known)
+    info = infos[-1]
     return RemoteLog(
         info.stream, info.topics, info.codec, info.floor, epochs, info.open, info.recorded, known
     )

@@ -11,14 +11,16 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from meshmsg import _control as c
 from meshmsg._errors import LogError, TopicError
 from meshmsg._event import Loss
 from meshmsg._guard import Guard
-from meshmsg._message_fields import PART_FRAMES_MAX, as_text
+from meshmsg._message_fields import EPOCHS_MAX, PART_FRAMES_MAX, as_text
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
@@ -37,8 +39,12 @@ AHEAD_BYTES_MAX = 256 * 1024 * 1024
 #: Of all who dial, and of one of them.
 READS_MAX = 256
 READS_EACH_MAX = 16
-LISTS_MAX = 1000
-LISTS_EACH_MAX = 64
+QUESTIONS_MAX = 1000
+QUESTIONS_EACH_MAX = 64
+#: Logs that are looked into in one turn; a question that is about more of them has several.
+LOGS_A_TURN = 16
+#: Of the time of the thread, questions have this part while there are many of them.
+QUESTIONS_SHARE = 0.2
 #: A read that began later has had no time to take anything.
 BEGUN_S = 1.0
 #: A read that gave no more credit for this long is over.
@@ -99,6 +105,15 @@ class Asker(NamedTuple):
     fd: int = -1
 
 
+class _Question:
+    """Which logs there are, as somebody asks."""
+
+    def __init__(self, asker: Asker, message: c.LogsPlease) -> None:
+        self.asker = asker
+        self.message = message
+        self.left: list[LogEntry] | None = None  #: yet to be told of; `None` before the first turn
+
+
 class ReplayService:
     """Serves the logs of one peer."""
 
@@ -120,7 +135,8 @@ class ReplayService:
         self.may: Callable[[bytes, LogEntry], bool] = lambda user, entry: True
         #: Prove who we are to a user that asks for it.
         self.sign: Callable[[bytes, bytes, c.Logs], c.Logs] = lambda user, nonce, logs: logs
-        self._lists: deque[tuple[Asker, c.LogsPlease]] = deque()
+        self._questions: deque[_Question] = deque()
+        self._question_due = 0.0
         self.quota = Quota(READS_EACH_MAX, READS_MAX)
         self._reads: dict[tuple[bytes, int], _Read] = {}
         self._turns: deque[_Read] = deque()
@@ -147,7 +163,7 @@ class ReplayService:
             elif self._is_asking_much(asker.owner):
                 problem = "too many questions at once: ask again later"
             else:
-                self._lists.append((asker, message))
+                self._questions.append(_Question(asker, message))
             if not problem and not self._stopped:
                 self._wake()
         if problem:
@@ -156,9 +172,9 @@ class ReplayService:
             self._say_over(evicted, "others need the room, and you took least: try again later")
 
     def _is_asking_much(self, owner: Owner) -> bool:
-        if len(self._lists) >= LISTS_MAX:
+        if len(self._questions) >= QUESTIONS_MAX:
             return True
-        return sum(asker.owner == owner for asker, _ in self._lists) >= LISTS_EACH_MAX
+        return sum(one.asker.owner == owner for one in self._questions) >= QUESTIONS_EACH_MAX
 
     def _wake(self) -> None:
         if not self._thread.is_alive():
@@ -262,7 +278,7 @@ class ReplayService:
         """End the thread; what is under way ends."""
         with self._wanted:
             self._stopped = True
-            self._lists.clear()
+            self._questions.clear()
             self._turns.clear()
             self._wanted.notify()
         if self._thread.is_alive():
@@ -278,14 +294,15 @@ class ReplayService:
     def _turn(self) -> bool:
         """Answer a question, or send a part of a read; `False` when it is over."""
         with self._wanted:
-            self._wanted.wait_for(lambda: self._lists or self._turns or self._stopped)
+            self._wait()
             if self._stopped:
                 return False
-            question = self._lists.popleft() if self._lists else None
-            read = self._turns.popleft() if question is None else None
+            is_due = self._questions and time.monotonic() >= self._question_due
+            question = self._questions.popleft() if is_due else None
+            read = self._turns.popleft() if self._turns and question is None else None
         try:
             if question is not None:
-                self._answer(*question)
+                self._answer(question)
             elif read is not None:
                 self._step(read)
         except Exception as error:
@@ -294,22 +311,44 @@ class ReplayService:
             else:
                 self.guard.failed("the reading of a log")
             if question is not None:
-                self._refuse(question[0].identity, question[1], str(error))
+                self._refuse(question.asker.identity, question.message, str(error))
             elif read is not None:
                 self._finish(read, str(error))
         return True
 
-    def _answer(self, asker: Asker, question: c.LogsPlease) -> None:
-        identity, user = asker.identity, asker.user
-        try:
-            wanted = TopicFilter(question.patterns)
-        except (TopicError, ValueError) as error:
-            self._refuse(identity, question, str(error))
-            return
-        entries = [e for e in self._entries() if self.may(user, e)]
-        logs = [_info(e) for e in entries if wanted.overlaps(Pattern(e.topics))]
-        answer = c.Logs(question.number, self._peer, logs)
-        self._post(identity, self.sign(user, question.nonce, answer))
+    def _wait(self) -> None:
+        """Wait until there is something to do; with the lock held."""
+        while not (self._turns or self._stopped):
+            left = self._question_due - time.monotonic() if self._questions else None
+            if left is not None and left <= 0:
+                return
+            self._wanted.wait(left)
+
+    def _answer(self, question: _Question) -> None:
+        """Tell of some logs, and have a question that is about more wait for its next turn."""
+        began = time.monotonic()
+        asked, identity, user = question.message, question.asker.identity, question.asker.user
+        if question.left is None:
+            try:
+                wanted = TopicFilter(asked.patterns)
+            except (TopicError, ValueError) as error:
+                self._refuse(identity, asked, str(error))
+                return
+            entries = [e for e in self._entries() if self.may(user, e)]
+            question.left = [e for e in entries if wanted.overlaps(Pattern(e.topics))]
+        some, question.left = question.left[:LOGS_A_TURN], question.left[LOGS_A_TURN:]
+        head = self.sign(user, asked.nonce, c.Logs(asked.number, self._peer))
+        is_last = not question.left
+
+        def make(logs: list[c.LogInfo], page: c.Page) -> c.Logs:
+            return replace(head, logs=logs, more=not (is_last and page.is_last))
+
+        for page in c.encode_pages(make, [info for entry in some for info in _infos(entry)]):
+            self._send(identity, [page])
+        with self._wanted:
+            self._question_due = began + (time.monotonic() - began) / QUESTIONS_SHARE
+            if question.left and not self._stopped:
+                self._questions.append(question)
 
     def _step(self, read: _Read) -> None:
         """Send the next part of a read, and have it wait for its turn or for credit."""
@@ -387,29 +426,30 @@ def _gather(read: _Read) -> tuple[list[tuple[bytes, int]], list[tuple[int, int, 
     return frames, gone, False
 
 
-def _info(entry: LogEntry) -> c.LogInfo:
-    """What a log holds, by its journal."""
+def _infos(entry: LogEntry) -> Iterator[c.LogInfo]:
+    """What a log holds, by its journal; of many epochs, some at a time."""
     reader = LogReader(entry.folder)
     reader.open()
     journal = reader.journal
-    epochs, ever = [], []
-    for known in journal.epochs:
-        first, stop = known.first, known.stop
-        if known.epoch == entry.epoch:
-            stop = entry.next
-        if stop is not None:
-            ever.append((known.epoch, first, stop))
-        if known.epoch == journal.floor[0]:
-            first = max(first, journal.floor[1])
-        if known.epoch >= journal.floor[0] and stop is not None and stop > first:
-            epochs.append((known.epoch, first, stop))
-    return c.LogInfo(
-        entry.stream,
-        entry.topics,
-        entry.codec,
-        journal.floor,
-        epochs,
-        bool(entry.epoch),
-        entry.recorded,
-        ever,
-    )
+    for at in range(0, max(1, len(journal.epochs)), EPOCHS_MAX):
+        epochs, ever = [], []
+        for known in journal.epochs[at : at + EPOCHS_MAX]:
+            first, stop = known.first, known.stop
+            if known.epoch == entry.epoch:
+                stop = entry.next
+            if stop is not None:
+                ever.append((known.epoch, first, stop))
+            if known.epoch == journal.floor[0]:
+                first = max(first, journal.floor[1])
+            if known.epoch >= journal.floor[0] and stop is not None and stop > first:
+                epochs.append((known.epoch, first, stop))
+        yield c.LogInfo(
+            entry.stream,
+            entry.topics,
+            entry.codec,
+            journal.floor,
+            epochs,
+            bool(entry.epoch),
+            entry.recorded,
+            ever,
+        )

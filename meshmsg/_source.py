@@ -194,6 +194,7 @@ class Source:
         "books",
         "codec",
         "data_at",
+        "due",
         "ends",
         "heard_next",
         "info",
@@ -227,6 +228,7 @@ class Source:
         #: Epochs to be entered, one after the other, when all that came before is read.
         self.admissions: deque[Subscribed] = deque(maxlen=ADMISSIONS_MAX)
         self.data_at = 0.0  #: when data of the current epoch came last
+        self.due = 0.0  #: when to look whether something of it is missing for too long
         self.ends: dict[int, int] = {}  #: where epochs ended, as their publisher said
         self.overs: dict[int, int] = {}  #: where epochs ended, by the publisher's log
         self.stash: list[Frame] = []

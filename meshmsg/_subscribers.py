@@ -27,7 +27,7 @@ from meshmsg._control import (
     subscription_token,
 )
 from meshmsg._errors import ClosedError
-from meshmsg._message_fields import NACK_RANGES_MAX, UNSUBSCRIBED_MAX, as_text
+from meshmsg._message_fields import NACK_RANGES_MAX, as_text
 from meshmsg._outlet import Outlet
 from meshmsg._publisher_books import claim_row
 from meshmsg._replay import Chapter
@@ -175,8 +175,10 @@ class Subscribers:
     def _tell(
         self, link: bytes, sub: int, streams: list[str], reason: str, *, final: bool = False
     ) -> None:
-        some = streams[:UNSUBSCRIBED_MAX]
-        self._side._post(link, Unsubscribed(sub, some, as_text(reason), refused=final))
+        text = as_text(reason)
+        self._side._post_pages(
+            link, lambda some, _: Unsubscribed(sub, some, text, refused=final), streams
+        )
 
     def _admit(self, remote: RemoteSubscription, now: float) -> None:
         remote.absence = Absence()

@@ -13,6 +13,8 @@ from meshmsg._errors import ConfigError
 NAME_BYTES_MAX = 128
 #: Patterns of one subscription: whoever is asked looks through all of them.
 PATTERNS_MAX = 1024
+#: All of them together: they have to fit a message.
+PATTERNS_BYTES_MAX = 32 * 1024
 
 # At most 18 digits: what follows is arithmetic in floats.
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kKmMgGtT])(i?))?[bB]?\s*\Z")
@@ -69,6 +71,10 @@ def check_count(field_name: str, patterns: Sequence[str]) -> None:
         raise ConfigError(field_name, "name at least one pattern, for example '**'")
     if len(patterns) > PATTERNS_MAX:
         problem = f"{len(patterns):,} patterns are more than {PATTERNS_MAX:,}: use '*' and '**'"
+        raise ConfigError(field_name, problem)
+    size = sum(len(str(pattern).encode("utf-8", "replace")) for pattern in patterns)
+    if size > PATTERNS_BYTES_MAX:
+        problem = f"{size:,} bytes of patterns are more than {PATTERNS_BYTES_MAX:,}: use '**'"
         raise ConfigError(field_name, problem)
 
 

@@ -15,6 +15,14 @@ from meshmsg._subframe import Work
 from meshmsg.recovery.work_claims import WorkClaims
 
 AckRange = tuple[int, int, int]
+#: Refusals in one settlement: each has a text of up to `ERROR_CHARS_MAX`.
+NACKS_MAX = 2
+ERROR_CHARS_MAX = 2000
+#: A range is never longer in a message, nor is a character.
+RANGE_BYTES_MAX = 24
+CHAR_BYTES_MAX = 4
+#: What a message may have, so that any further settlement fits.
+SETTLED_BYTES_MAX = 16 * 1024
 
 
 class Settler(Protocol):
@@ -158,6 +166,12 @@ class WorkBatch(Batch):
         yield from ranges_of([(first + i, self.attempt_at(i)) for i in self.indices])
 
 
+def bytes_at_most(settlement: Settlement) -> int:
+    """Return how long a settlement is in a message, at most."""
+    chars = len(settlement.stream) + sum(len(nack.error) for nack in settlement.nacks)
+    return 100 + settlement.pieces * RANGE_BYTES_MAX + chars * CHAR_BYTES_MAX
+
+
 def settlement_of(source: WorkSource) -> Settlement | None:
     """What there is to say of a stream; taken from it."""
     count = len(source.acks)
@@ -170,16 +184,17 @@ def settlement_of(source: WorkSource) -> Settlement | None:
     if acks:
         acks.sort()
         ranges = _join(acks) + ranges
+    room = max(0, ACK_RANGES_MAX - len(ranges))
     said = Settlement(
         source.info.name,
         source.epoch,
         ranges[:ACK_RANGES_MAX],
-        source.nacks[:ACK_RANGES_MAX],
-        source.returned[:ACK_RANGES_MAX],
+        source.nacks[:NACKS_MAX],
+        source.returned[:room],
     )
     source.ack_ranges = ranges[ACK_RANGES_MAX:]
-    source.nacks = source.nacks[ACK_RANGES_MAX:]
-    source.returned = source.returned[ACK_RANGES_MAX:]
+    source.nacks = source.nacks[NACKS_MAX:]
+    source.returned = source.returned[room:]
     return said
 
 

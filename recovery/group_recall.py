@@ -141,6 +141,17 @@ class GroupRecall(GroupLedger):
         self.stale += stale
         return stale
 
+    def held_by(self, number: int) -> int:
+        """Return how many events a member has, or had when it was lost."""
+        member = self.members.get(number)
+        return (0 if member is None else member.in_flight) + self._departed.events(number).count
+
+    def has_had(self, number: int, first: int, stop: int) -> bool:
+        """Return True when a member has one of these events, or had it when it was lost."""
+        member = self.members.get(number)
+        held = [] if member is None else [member.first_time, *member.again.values()]
+        return any(events.touches(first, stop) for events in (self._departed.events(number), *held))
+
     def _refuse(self, member: GroupMember, failure: Failure, now: float) -> bool:
         raise NotImplementedError
 

@@ -17,6 +17,7 @@ AckRange = tuple[int, int, int]
 ATTEMPTS_MAX = 100
 #: Ranges that are remembered of members that are gone; the oldest member is forgotten first.
 RANGES_MAX = 100_000
+NONE = RangeSet()
 
 
 def by_attempt(ranges: Iterable[AckRange]) -> list[tuple[int, RangeSet]]:
@@ -59,6 +60,7 @@ class Departed:
 
     def __init__(self) -> None:
         self._held: dict[int, list[AckRange]] = {}  # the oldest first
+        self._events: dict[int, RangeSet] = {}
         self._ranges = 0
 
     def add(self, number: int, held: list[AckRange]) -> None:
@@ -67,12 +69,18 @@ class Departed:
         if not held:
             return
         self._held[number] = held
+        self._events[number] = RangeSet((first, stop) for first, stop, _ in sorted(held))
         self._ranges += len(held)
         while self._ranges > RANGES_MAX:
             self.take(next(iter(self._held)))
 
+    def events(self, number: int) -> RangeSet:
+        """Return the events that a member had, under whatever attempt."""
+        return self._events.get(number, NONE)
+
     def take(self, number: int) -> Trust:
         """It is back: what it may speak of."""
         held = self._held.pop(number, [])
+        self._events.pop(number, None)
         self._ranges -= len(held)
         return Trust(held=held)

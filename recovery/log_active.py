@@ -34,6 +34,7 @@ class ActiveSegment:
         self.name = SegmentName(head.epoch, head.term, head.first)
         self.head = head
         self.offset = DATA_START  #: where the next record goes
+        self.next = head.first  #: one past its last event
         self.latest_ns = TIME_MIN  #: the latest time of any record
         self.finished = False
         self.dirty = False  #: written to since it was synced
@@ -107,7 +108,7 @@ class ActiveSegment:
         if offset - self._indexed_at >= EVERY_BYTES:
             self._indexed_at = offset
             self._index.append(IndexEntry(offset, first, self.latest_ns))
-        self.offset = offset + size
+        self.offset, self.next = offset + size, stop
         if time_ns > self.latest_ns:
             self.latest_ns = time_ns
         return offset

@@ -21,7 +21,7 @@ import logging
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -152,7 +152,9 @@ class Appender:
         self._tracks = tracks
         self._clock = clock
         self._on_roll = on_roll
-        self._changed = threading.Condition(threading.RLock())
+        # Entered as it is: the condition does so in Python, where Ctrl-C would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._sealed: list[ActiveSegment] = []
         self._unsynced: deque[_Unsynced] = deque()
         self._names_changed = False
@@ -160,7 +162,6 @@ class Appender:
         self._failed: OSError | None = None
         self._closed = False
         self._stored_safe = first  # events before this number are safe in segments
-        self._exclusive = 0  # callers who keep everybody out of the tail
         self._unstored = False  # an area was left, and what is in it is not in the segment yet
         self._tail = Tail(files, path, wire_id, epoch, first, settings.area_bytes)
         self.frame = self._tail.frame  #: small events are added here
@@ -194,7 +195,7 @@ class Appender:
 
     def close(self) -> None:
         """End the segment and make everything safe; raises `LogError`, and lets go all the same."""
-        with self._changed:
+        with self._lock:
             while self._syncing:
                 self._changed.wait()
             if self._closed:
@@ -217,31 +218,12 @@ class Appender:
 
     # --- the tail ---
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep everybody else from adding events to the tail."""
-        entered = False
-        try:  # around all of it: Ctrl-C may come anywhere
-            with self._changed:
-                self._exclusive += 1
-                entered = self.frame.shut = True
-            yield
-        finally:
-            if entered:
-                with self._changed:
-                    self._exclusive -= 1
-                    self._reopen()
-
-    def _reopen(self) -> None:
-        usable = self._tail.in_use and self._failed is None and not self._unstored
-        self.frame.shut = not usable or bool(self._exclusive) or self._closed
-
     def make_room(self) -> None:
         """Go on in the tail's other area, and store what is in this one; raises `LogError`.
 
         In this order: others add events while these are written to the segment.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise ClosedError("the log is closed")
             while True:  # who waits for the disk lets others do this meanwhile, who may fail
@@ -260,7 +242,7 @@ class Appender:
                 raise failure(self._path, error, "the tail could not be made") from error
             self._names_changed = True
             self.turns += 1
-            self.frame.shut = bool(self._exclusive)
+            self.frame.shut = False
             self._put_taken()
 
     def store_aged(self) -> None:
@@ -268,7 +250,7 @@ class Appender:
 
         Else it would not expire before the tail is full, which takes a slow stream long.
         """
-        with self._changed:
+        with self._lock:
             if self._segment_age_ns is not None and self.frame.count:
                 since = self._clock() - self._segment_age_ns
                 if self.frame.first_at(since) and not self._closed:
@@ -276,7 +258,7 @@ class Appender:
 
     def store(self) -> None:
         """Write all that is in the tail to the segment; raises `LogError`, and nothing is lost."""
-        with self._changed:
+        with self._lock:
             self._store()
 
     def _store(self) -> None:
@@ -315,7 +297,7 @@ class Appender:
     def add(self, events: Sequence[TailEvent]) -> None:
         """Add small events to the tail; raises `LogError`, and then none was added."""
         needed = sum(map(entry_bytes, events))
-        with self._changed, self.exclusive():
+        with self._lock, self.frame:
             if self._closed:
                 raise ClosedError("the log is closed")
             usable = self._tail.in_use and self._failed is None and not self._unstored
@@ -327,12 +309,15 @@ class Appender:
 
     def write(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> None:
         """Write a record behind all events; raises `LogError`, and then it was not written."""
-        with self._changed, self.exclusive():
+        with self._lock, self.frame:
             if first < self.next or stop <= first:
                 raise ValueError(f"[{first}, {stop}) does not follow {self.next}")
             self._store()
-            self._put(kind, content, first, stop, time_ns)
-            self.frame.first = stop
+            try:
+                self._put(kind, content, first, stop, time_ns)
+            finally:
+                if self.stored > self.frame.first:
+                    self.frame.first = self.stored
 
     def _put(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> None:
         size = record_size(len(content))
@@ -342,7 +327,9 @@ class Appender:
         except OSError as error:
             self._counters["write_failures"] += 1
             raise failure(self._path, error, "could not be written") from error
-        self.stored = stop
+        finally:  # no call: also if it was interrupted (Ctrl-C) when the record was there
+            if segment.next > self.stored:
+                self.stored = segment.next
         self.stored_bytes += size
         if self._tracks:
             self._unsynced.append(_Unsynced(kind, content, first, stop, time_ns, segment, offset))
@@ -373,20 +360,20 @@ class Appender:
             fresh = self._create(self.stored)
             try:
                 fresh.publish()
-            except OSError:
+            except BaseException:
                 fresh.discard()
+                self._files.remove(f"{self._path}/{fresh.name.file}")  # interrupted, it may have it
                 raise
         except OSError as error:
             self._counters["write_failures"] += 1
             raise failure(self._path, error, "a new segment could not be begun") from error
+        # No call before this is done: interrupted (Ctrl-C), the old one would be written to.
+        sealed = [*self._sealed, old] if self._tracks else []
+        self._sealed, self._active, self._names_changed = sealed, fresh, True
         old.finish(self.stored)
         old.write_index(old.take_index())
-        if self._tracks:
-            self._sealed.append(old)
-        else:
+        if not self._tracks:
             old.close()
-        self._active = fresh
-        self._names_changed = True
         self._counters["segments"] += 1
         self._on_roll()
         return fresh
@@ -414,7 +401,7 @@ class Appender:
         """
         leads = False
         try:  # around all of it: Ctrl-C may come anywhere
-            with self._changed:
+            with self._lock:
                 while True:
                     if (self._stored_safe if in_segments else self.durable) >= stop:
                         return
@@ -428,13 +415,13 @@ class Appender:
             self._sync_all(with_tail=not in_segments)
         finally:
             if leads:
-                with self._changed:
+                with self._lock:
                     self._syncing = False
                     self._changed.notify_all()
 
     def _sync_all(self, *, with_tail: bool) -> None:
         """As the only one who does: outside of the lock, appending goes on meanwhile."""
-        with self._changed:
+        with self._lock:
             if self._failed is not None:
                 self._rewrite()
                 return
@@ -451,13 +438,13 @@ class Appender:
                 self._tail.sync()
             self._sync_files(segments, names_changed=names_changed)
         except OSError as error:
-            with self._changed:
+            with self._lock:
                 self._counters["sync_failures"] += 1
                 log.error("%s: a sync failed: %s", self._path, error)
                 self._failed = error
                 self._rewrite()
             return
-        with self._changed:
+        with self._lock:
             self._counters["syncs"] += 1
             self._mark_safe(stored, target)
             # The last one may have been written to since, and have been ended.

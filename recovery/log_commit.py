@@ -44,7 +44,9 @@ class Committer:
         self._commit = commit
         self._on_defect = on_defect
         self._interval_s = interval_s
-        self._wanted = threading.Event()
+        # Taken, until something is wanted.  No event: Ctrl-C in one would leave it locked.
+        self._wanted = threading.Lock()
+        self._wanted.acquire()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.error: LogError | None = None  #: why the last attempt failed, if it did
@@ -56,27 +58,29 @@ class Committer:
 
     def want(self) -> None:
         """There is something to commit."""
-        # Asking costs a twentieth of setting.
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if self._wanted.locked():
+            try:
+                self._wanted.release()
+            except RuntimeError:  # others want it, too
+                pass
 
     def stop(self) -> None:
         """End, without another attempt."""
         self._stopped.set()
-        self._wanted.set()
+        self.want()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         again_s = IDLE_S
         while True:
-            self._wanted.wait(again_s)
+            self._wanted.acquire(timeout=again_s)
             pause_s = self._interval_s or (BUSY_S if self.busy else 0.0)
             if pause_s and self._stopped.wait(pause_s):
                 return
             if self._stopped.is_set():
                 return
-            self._wanted.clear()
+            self._wanted.acquire(blocking=False)
             try:
                 again_s = self._commit()
                 self.error = None
@@ -85,6 +89,6 @@ class Committer:
                     self._on_defect(error)
                     error = LogError(self._thread.name, f"a commit failed: {error!r}")
                 self.error = error
-                self._wanted.set()
+                self.want()
                 if self._stopped.wait(RETRY_S):
                     return

@@ -69,6 +69,7 @@ class LogReader:
         self._limit = NUMBER_MAX + 1  # where the next segment takes over
         self._damage = False  # since the last record something was passed over
         self._done: SegmentName | None = None  # read to its end
+        self._doubted: tuple[int, int] | None = None  # where a segment seemed to be missing
         self._tail = TailReader(self._files, self.folder.path)
 
     # --- life ---
@@ -370,6 +371,12 @@ class LogReader:
                     return None
                 continue
             if at + 1 < len(self._segments):
+                if self._doubted != place:
+                    # A name that is given while the folder is listed may be left out, and a later
+                    # one be there: who looks again finds both.
+                    self._doubted = place
+                    self.refresh()
+                    continue
                 loss = self._cross(self._segments[at + 1])
             elif place < self._journal.floor:
                 loss = self._cross(SegmentName(self._journal.floor[0], 0, self._journal.floor[1]))

@@ -17,6 +17,7 @@ from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
 from meshmsg.recovery.log_format import DATA_START, END_RECORD, SegmentName
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.log_segment import Segment, read_index
+from meshmsg.recovery.log_tail import TAIL_FILE, TailReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +150,36 @@ def verify(folder: LogFolder) -> Report:
     report = Report(folder.path, summary.stream, bytes=summary.bytes, problems=summary.problems)
     with LogReader(folder, joins=False) as reader:
         reader.seek_earliest()
-        for item in reader.runs():
-            if isinstance(item, Loss):
-                report.losses.append(item)
-            else:
-                report.frames += 1
-                report.events += item.hi - item.lo
+        _read_on(reader, report)
+        _check_tail(folder, reader, report)
         for name in reader.segments:
             _check_segment(folder, name, report, last=name == reader.segments[-1])
     return report
+
+
+def _read_on(reader: LogReader, report: Report) -> None:
+    for item in reader.runs():
+        if isinstance(item, Loss):
+            report.losses.append(item)
+        else:
+            report.frames += 1
+            report.events += item.hi - item.lo
+
+
+def _check_tail(folder: LogFolder, reader: LogReader, report: Report) -> None:
+    """Find damage in the tail: entries behind it that nobody reads before the next start."""
+    while True:
+        place = (reader.epoch, reader.next)
+        tail = TailReader(folder.files, folder.path)
+        pieces = [p for p in tail.pieces(reader.wire_id, reader.epoch) if p.stop > reader.next]
+        if not pieces or any(piece.first <= reader.next for piece in pieces):
+            return
+        _read_on(reader, report)  # a writer may have gone on while we looked
+        if place == (reader.epoch, reader.next):
+            first = min(piece.first for piece in pieces)
+            problem = f"event {reader.next} is damaged, and {first} stands behind it"
+            report.problems.append(f"{TAIL_FILE}: {problem} until the next start")
+            return
 
 
 def _check_segment(folder: LogFolder, name: SegmentName, report: Report, *, last: bool) -> None:

@@ -344,13 +344,12 @@ class LogWriter:
             raise self.holds.explain(error) from error
         self._wrote()
 
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Keep everybody else from adding events."""
-        return self._open().exclusive()
-
     @property
     def frame(self) -> TailFrame:
-        """The tail, to which any thread adds small events unless it is shut."""
+        """The tail, to which any thread adds small events unless it is shut.
+
+        In a `with` block it keeps everybody else out.
+        """
         return self._open().frame
 
     @property

@@ -14,6 +14,9 @@ met whom, and not by which message came first.
 | in another start | nothing | |
 
 A peer that dials us and has no streams is met then: whatever it names later is new.
+
+A peer may say what it has in several pages: what is new on each of them is judged by what was known
+before the first.
 """
 
 from __future__ import annotations
@@ -33,9 +36,10 @@ NONE: Names = frozenset()
 
 @dataclass(slots=True)
 class _Met:
-    streams: Names = NONE
+    streams: set[str] = field(default_factory=set)
     subs: set[int] = field(default_factory=set)
     away_since: float | None = None
+    before: _Met | None = None  #: as it was before a peer began to say what it has
 
 
 class Offer(NamedTuple):
@@ -61,20 +65,37 @@ class Meetings:
         """A peer dials us, and says whether it has streams."""
         met = self._peers.get(peer)
         if met is None and not has_streams:
-            self._add(peer, _Met(NONE, set(subs)))
+            self._add(peer, _Met(set(), set(subs)))
         elif met is not None and not met.streams:
             met.subs.update(subs)
 
     def on_welcome(
-        self, peer: int, streams: Names, subs: Collection[int], *, again: bool
+        self,
+        peer: int,
+        streams: Names,
+        subs: Collection[int],
+        *,
+        again: bool,
+        begins: bool = True,
+        more: bool = False,
     ) -> list[Offer]:
-        """A peer says what it has: all of it has to be offered, `again` only what is new."""
+        """A peer says what it has: all of it has to be offered, `again` only what is new.
+
+        It `begins`, and there is `more` of it to come, where it takes several pages to say it.
+        """
         met = self._pop(peer) or _Met()
-        new = streams - met.streams
-        self._add(peer, _Met(streams, {*met.subs, *subs}))
+        before = met.before or _Met()
+        if begins:  # what was begun before and came to no end says nothing
+            before = met.before or _Met(met.streams, set(met.subs))
+            met = _Met(set(), met.subs)
+        met.before = before if more else None
+        met.streams |= streams
+        met.subs.update(subs)
+        self._add(peer, met)
+        new = streams - before.streams
         offers = []
         for sub in subs:
-            known = sub in met.subs
+            known = sub in before.subs
             born = new if again or known else NONE
             offers.append(Offer(sub, born if again and known else streams, born))
         return offers

@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 
 #: Peers that left, which what still arrives does not bring back; and peers that were lost.
 LEFT_MAX = 1024
-#: Names and addresses on one card, in characters, and on all of them; more is left out.
-CARD_CHARS_MAX = 64 * 1024
-CARDS_CHARS_MAX = 16 * 1024 * 1024
+#: Names and addresses on one card, in bytes, and on all of them; more is left out.
+CARD_BYTES_MAX = 64 * 1024
+CARDS_BYTES_MAX = 16 * 1024 * 1024
 #: A tick that comes later than this many intervals means that we did not run.
 LATE_INTERVALS = 2.0
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace")) + 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,9 @@ class Card:
     version: int = 0
 
     def size(self) -> int:
-        """About how much it takes, in characters."""
+        """About how much it takes, in bytes."""
         lists = (self.addresses, self.streams, self.groups, self.roles)
-        return len(self.peer) + sum(len(text) + 50 for texts in lists for text in texts)
+        return len(self.peer) + sum(_size(text) for texts in lists for text in texts)
 
     def shortened(self, room: int) -> Card:
         """The same with as many streams, groups and roles as there is room for."""
@@ -47,7 +51,7 @@ class Card:
         for texts in (self.roles, self.streams, self.groups):
             some = []
             for text in texts:
-                room -= len(text) + 50
+                room -= _size(text)
                 if room < 0:
                     break
                 some.append(text)
@@ -84,7 +88,7 @@ class MemberBook:
         self._left: OrderedDict[int, None] = OrderedDict()
         self._lost: OrderedDict[int, tuple[Card, float]] = OrderedDict()
         self.members: dict[int, Member] = {}
-        self._chars = self._lost_chars = 0  # on all cards
+        self._bytes = self._lost_bytes = 0  # on all cards
         self.shortened = 0  #: cards that were
 
     def __contains__(self, instance: int) -> bool:
@@ -112,10 +116,10 @@ class MemberBook:
 
     def _fitted(self, card: Card, before: int) -> Card:
         """A card as it is kept, in place of one that took so much."""
-        room = min(CARD_CHARS_MAX, max(0, CARDS_CHARS_MAX - self._chars + before))
+        room = min(CARD_BYTES_MAX, max(0, CARDS_BYTES_MAX - self._bytes + before))
         kept = card.shortened(room)
         self.shortened += kept is not card
-        self._chars += kept.size() - before
+        self._bytes += kept.size() - before
         return kept
 
     def heard(self, instance: int, at: float) -> Change | None:
@@ -138,13 +142,13 @@ class MemberBook:
         member = self.members.pop(instance, None)
         if member is None:
             return None
-        self._chars -= member.card.size()
+        self._bytes -= member.card.size()
         return Change("left", member.card)
 
     def _find_again(self, instance: int) -> None:
         """A peer that was lost is not any more, or was for too long."""
         card, _ = self._lost.pop(instance, (None, 0.0))
-        self._lost_chars -= 0 if card is None else card.size()
+        self._lost_bytes -= 0 if card is None else card.size()
 
     def on_tick(self, *, now: float) -> list[Change]:
         """Called every `interval_s`: those that are lost."""
@@ -158,10 +162,10 @@ class MemberBook:
         lost = [m.card for m in self.members.values() if m.heard_at < limit]
         for card in lost:
             del self.members[card.instance]
-            self._chars -= card.size()
-            self._lost_chars += card.size()
+            self._bytes -= card.size()
+            self._lost_bytes += card.size()
             self._lost[card.instance] = (card, now)
-        while len(self._lost) > LEFT_MAX or self._lost_chars > CARDS_CHARS_MAX:
+        while len(self._lost) > LEFT_MAX or self._lost_bytes > CARDS_BYTES_MAX:
             self._find_again(next(iter(self._lost)))
         return [Change("lost", card) for card in lost]
 

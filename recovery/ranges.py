@@ -120,6 +120,11 @@ class RangeSet:
         at = bisect_right(self._firsts, first) - 1
         return at >= 0 and stop <= self._stops[at]
 
+    def touches(self, first: int, stop: int) -> bool:
+        """Tell whether any of [first, stop) is in the set."""
+        at = bisect_right(self._stops, first)
+        return first < stop and at < len(self._firsts) and self._firsts[at] < stop
+
     def overlap(self, first: int, stop: int) -> list[tuple[int, int]]:
         """Return the parts of [first, stop) that are in the set, in order."""
         low, high = self._span(first, stop)

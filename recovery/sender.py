@@ -68,8 +68,9 @@ class DurableLog(Protocol):
     def next(self) -> int:
         """One past the last event that was written."""
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Keep everybody else from adding events to the tail."""
+    @property
+    def frame(self) -> AbstractContextManager[object]:
+        """The tail, which keeps everybody else from adding events to it in a `with` block."""
 
     def write(self, frame: bytes, first: int, stop: int) -> int:
         """Write a frame; if this raises, nothing was written."""
@@ -156,9 +157,11 @@ class StreamSender:
         Raises what the log does; then nothing has happened.
         """
         log = self.log
-        with nullcontext() if log is None else log.exclusive():
+        with nullcontext() if log is None else log.frame:
             if self.builder.is_open():
                 return None
+            if log is not None:
+                self.builder.reserve(log.next - self.builder.first)  # interrupted below
             first, stop = self.builder.first, self.builder.first + len(payloads)
             frame = encode_frame(
                 self.wire_id,

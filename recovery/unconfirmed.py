@@ -7,10 +7,13 @@ Pauses double from `FIRST_S` to `LAST_S`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 FIRST_S = 1.0
 LAST_S = 30.0
+#: What is confirmed stays in line for a while: so much of it, at most.
+OVER_MAX = 1000
 NEVER = float("inf")
 
 Link = TypeVar("Link")
@@ -29,15 +32,23 @@ class _Wait(NamedTuple):
     pause_s: float
 
 
+Key = tuple[int, int, str]
+
+
 class Unconfirmed(Generic[Link]):
     """All of one peer.  A link is known by identity."""
 
     def __init__(self) -> None:
-        self._waits: dict[tuple[int, int, str], tuple[Ask[Link], _Wait]] = {}
-        self._due = NEVER
+        self._waits: dict[Key, tuple[Ask[Link], _Wait]] = {}
+        self._heap: list[tuple[float, Key]] = []  # of those, and of some that are over
 
     def __len__(self) -> int:
         return len(self._waits)
+
+    @property
+    def next_due(self) -> float:
+        """When `due` has something to tell, at the earliest."""
+        return self._heap[0][0] if self._heap else NEVER
 
     def asked(self, link: Link, sub: int, streams: Iterable[str], *, now: float) -> None:
         """A subscription asked for streams; one that asks again waits for longer."""
@@ -45,9 +56,13 @@ class Unconfirmed(Generic[Link]):
             key = (id(link), sub, stream)
             known = self._waits.get(key)
             pause_s = FIRST_S if known is None else min(known[1].pause_s * 2, LAST_S)
-            wait = _Wait(now + pause_s, pause_s)
-            self._waits[key] = (Ask(link, sub, stream), wait)
-            self._due = min(self._due, wait.due)
+            self._wait(key, Ask(link, sub, stream), _Wait(now + pause_s, pause_s))
+
+    def _wait(self, key: Key, ask: Ask[Link], wait: _Wait) -> None:
+        self._waits[key] = (ask, wait)
+        heappush(self._heap, (wait.due, key))
+        if len(self._heap) > 2 * len(self._waits) + OVER_MAX:
+            self._heap = sorted((known.due, of) for of, (_, known) in self._waits.items())
 
     def waits(self, link: Link, sub: int, streams: Iterable[str], *, now: float) -> None:
         """It was turned away for now: it asks again when its pause is over."""
@@ -65,11 +80,14 @@ class Unconfirmed(Generic[Link]):
             if (link is not None and ask.link is link) or ask.sub == sub:
                 del self._waits[key]
 
-    def due(self, *, now: float) -> list[Ask[Link]]:
-        """What has to be asked for again."""
-        if now < self._due:
-            return []
-        found = [ask for ask, wait in self._waits.values() if wait.due <= now]
-        later = [wait.due for _, wait in self._waits.values() if wait.due > now]
-        self._due = min(later, default=NEVER)
+    def due(self, *, now: float, most: int) -> list[Ask[Link]]:
+        """Return what has to be asked for again, so much of it; the rest is due, too."""
+        found: list[Ask[Link]] = []
+        while self.next_due <= now and len(found) < most:
+            due, key = heappop(self._heap)
+            known = self._waits.get(key)
+            if known is not None and known[1].due == due:
+                ask, wait = known
+                found.append(ask)
+                self._wait(key, ask, _Wait(now + wait.pause_s, wait.pause_s))
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from meshmsg.recovery.ranges import RangeSet
 
@@ -21,6 +21,7 @@ RANGES_MAX = 65_536
 NACKS_MAX = 1000
 
 AckRange = tuple[int, int, int]
+T = TypeVar("T")
 
 
 class Words(NamedTuple):
@@ -115,7 +116,7 @@ class WorkClaims:
         self._join_at = max(RANGES_MAX, 2 * len(acks))
 
 
-def pieces_of(ranges: list[AckRange], most: int) -> Iterator[list[AckRange]]:
+def pieces_of(entries: list[T], most: int) -> Iterator[list[T]]:
     """As many lists as it takes, none longer than `most`."""
-    for at in range(0, len(ranges), most):
-        yield ranges[at : at + most]
+    for at in range(0, len(entries), most):
+        yield entries[at : at + most]

@@ -15,6 +15,7 @@ tests="tests/compiled
 tests/long/test_fuzz_frames.py
 tests/recovery/test_held_packets.py
 tests/recovery/test_log_join.py
+tests/recovery/test_log_tail.py
 tests/recovery/test_packet_receiver.py
 tests/recovery/test_packet_seal.py
 tests/recovery/test_packet_short_ways.py

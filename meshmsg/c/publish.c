@@ -280,7 +280,9 @@ number(Draft *draft, int64_t now_ns, long long *seq)
         if (mm_tail_entry(&entry, draft->topic, draft->data, draft->note) < 0) {
             return -1;
         }
-        room = tail->shut ? 0 : mm_tail_fits(tail, &entry);
+        /* Else publishing many was interrupted (Ctrl-C) when only the tail had its events. */
+        int even = tail->frame.first + tail->frame.count == outlet->first + outlet->count;
+        room = tail->shut || tail->keepers || !even ? 0 : mm_tail_fits(tail, &entry);
         if (room != 1) {
             *seq = (long long)entry.used;
             return room < 0 ? -1 : 2;

@@ -173,6 +173,7 @@ typedef struct TailFrame {
     Py_buffer area; /* mapped memory */
     Py_ssize_t at;
     uint32_t salt;
+    int keepers; /* who keep publishers out for a moment */
     char shut;
 } TailFrame;
 

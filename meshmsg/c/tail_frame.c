@@ -170,6 +170,21 @@ use(TailFrame *self, PyObject *args)
     return done;
 }
 
+/* In C: Ctrl-C cannot come between a `with` block and these, and leave everybody shut out. */
+static PyObject *
+keep_out(TailFrame *self, PyObject *Py_UNUSED(none))
+{
+    self->keepers++;
+    return Py_NewRef(self);
+}
+
+static PyObject *
+let_in_again(TailFrame *self, PyObject *Py_UNUSED(error))
+{
+    self->keepers--;
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 tail_frame_new(PyTypeObject *type, PyObject *args, PyObject *named)
 {
@@ -193,6 +208,8 @@ tail_frame_dealloc(TailFrame *self)
 static PyMethodDef methods[] = {
     METHOD("add", add, METH_VARARGS | METH_KEYWORDS, "Add an event; False if there is no room."),
     METHOD("use", use, METH_VARARGS, "Write to this memory from here on, with this salt; shut."),
+    METHOD("__enter__", keep_out, METH_NOARGS, "Keep publishers out."),
+    METHOD("__exit__", let_in_again, METH_VARARGS, "Let them in again."),
     METHOD("release", release, METH_NOARGS, "Let go of the memory; shut."),
     {0},
 };

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshmsg import _control as c
-from tests.attack import by_dialled, by_diallers
+from tests.attack import by_dialled, by_diallers, heaviest, neutral
 from tests.attack.hostile import Attacker
 
 #: Behind all honest peers: what is measured is what they do, not what they are left.
@@ -122,8 +122,15 @@ ATTACKS = {
         Attack("asks", by_diallers.asks),
         Attack("crowd", by_diallers.crowd),
         Attack("log-flood", by_diallers.log_flood),
+        Attack("heaviest-dialler", heaviest.by_dialler),
+        Attack("heaviest-dialler-listed", heaviest.by_dialler, keys=True, rights=READS),
+        Attack("heaviest-dialled", heaviest.by_dialled),
+        Attack("heaviest-dialled-listed", heaviest.by_dialled, keys=True, rights=RECORDS),
     )
 }
+
+#: What an attack is compared with.
+NEUTRAL = Attack("neutral", neutral.neutral)
 
 
 def _tell(**said: Any) -> None:
@@ -139,7 +146,9 @@ def main() -> None:
     attacker = Attacker(order)
     error, told = "", False
     try:
-        for _ in ATTACKS[order["attack"]].run(attacker):
+        attack = NEUTRAL if order["steps"] else ATTACKS[order["attack"]]
+        for _ in attack.run(attacker):
+            attacker.shape.look()
             if not told:
                 _tell(placed=True)
                 told = True
@@ -150,7 +159,8 @@ def main() -> None:
     if not told:
         _tell(placed=True)
     sys.stdin.read()
-    _tell(sent=attacker.sent, blocked=attacker.blocked, error=error)
+    shape = {"began": attacker.shape.began, "steps": attacker.shape.steps}
+    _tell(sent=attacker.sent, blocked=attacker.blocked, error=error, shape=shape)
     attacker.close()
     os._exit(0)
 

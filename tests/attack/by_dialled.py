@@ -6,14 +6,18 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from meshmsg import _control as c
 from meshmsg import _packet as packet
 from meshmsg._frame import Heartbeat, encode_frame
 from meshmsg._mcast_words import MulticastInfo
+from meshmsg._message_fields import ENTRIES_MAX
 from meshmsg._multicast import split_group
 from tests.attack.by_diallers import FAR, JOBS, MAX, WORK, _maps
 from tests.attack.hostile import NAME, Attacker, Dialled, Said
 from tests.attack.mutate import Maker, raw
+from tests.attack.shape import GROUP
 
 SUBSCRIBERS = ("reader", "recorder", "crew")
 READ = ("shop/vol.**", "shop/log.**", "shop/mc.**")
@@ -150,13 +154,13 @@ def _admissions(said: c.Message) -> list[Said]:
 
 def mutate_packets(a: Attacker) -> Iterator[None]:
     """Multicast packets of a stranger, to the group and to where repairs are asked for."""
-    place = _place(a)
+    place = multicast_place(a)
     if place is None:
         yield
         return
     group, port, request_port, _ = place
     wire_id, epoch = c.stream_wire_id("default", MC), a.scene.streams[MC]
-    sender = _sender()
+    sender = multicast_sender()
     for _ in range(a.messages):
         if a.is_time_up():
             break
@@ -179,8 +183,8 @@ def mutate_packets(a: Attacker) -> Iterator[None]:
         spoilt = bytearray(data)
         if a.rng.random() < 0.5:
             spoilt[a.rng.randrange(len(spoilt))] = a.rng.randrange(256)
+        a.count(GROUP, len(spoilt))
         sender.sendto(bytes(spoilt), (group, port if a.rng.random() < 0.5 else request_port))
-        a.count()
     sender.close()
     yield
 
@@ -246,11 +250,13 @@ def welcome_names(a: Attacker) -> Iterator[None]:
     dialled = Dialled(a, SUBSCRIBERS, streams=own())
     placed(dialled)
     for turn, count in enumerate((60_000, *[10_000] * 10)):
-        dialled.streams = [
-            info(f"{dialled.name}/s{turn}-{n}", f"vol.s{n}", 5) for n in range(count)
-        ]
-        for who, name in list(dialled.names.items()):
-            dialled.say(who, dialled.welcome(c.Hello(name, 1, "default")))
+        streams = [info(f"{dialled.name}/s{turn}-{n}", f"vol.s{n}", 5) for n in range(count)]
+        some = ENTRIES_MAX if turn else count
+        for page, at in enumerate(range(0, count, some)):
+            dialled.streams = streams[at : at + some]
+            for who, name in list(dialled.names.items()):
+                welcome = dialled.welcome(c.Hello(name, 1, "default"))
+                dialled.say(who, replace(welcome, page=page, more=at + some < count))
         dialled.serve(0.3)
     dialled.serve(3.0)
     yield from serving(dialled)
@@ -371,14 +377,14 @@ def log_lines(a: Attacker) -> Iterator[None]:
 # --- multicast ---
 
 
-def _sender() -> socket.socket:
+def multicast_sender() -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
     made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
     return made
 
 
-def _place(a: Attacker) -> tuple[str, int, int, int] | None:
+def multicast_place(a: Attacker) -> tuple[str, int, int, int] | None:
     """Group, port, port for requests and the sender's port of the shop's multicast stream."""
     welcome = a.dial("shop").welcome
     for one in [] if welcome is None else welcome.streams:
@@ -391,7 +397,7 @@ def _place(a: Attacker) -> tuple[str, int, int, int] | None:
 
 def multicast_beats(a: Attacker) -> Iterator[None]:
     """Heartbeats from the sender's own address, of numbers that there are not."""
-    place = _place(a)
+    place = multicast_place(a)
     if place is None:
         yield
         return
@@ -408,7 +414,7 @@ def multicast_beats(a: Attacker) -> Iterator[None]:
             number = packet.HEAD.unpack_from(data)[6]
             break
     hears.close()
-    sender = _sender()
+    sender = multicast_sender()
     sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sender.bind(("127.0.0.1", source_port))
@@ -421,8 +427,8 @@ def multicast_beats(a: Attacker) -> Iterator[None]:
     far = number + 100_000
     beat = packet.PacketBeat(wire_id, epoch, far, far, 0, FAR - 1, 9, 0)
     for _ in range(3):
+        a.count(GROUP, len(beat.encode()))
         sender.sendto(beat.encode(), (group, port))
-        a.count()
         time.sleep(0.2)
     sender.close()
     while True:

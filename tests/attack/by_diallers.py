@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,7 @@ from meshmsg import _control as c
 from meshmsg._message_fields import ATTEMPTS_MAX, PREFETCH_MAX
 from tests.attack.hostile import Attacker, Dialler, EndlessMessage, encoded
 from tests.attack.mutate import Maker, raw
+from tests.attack.shape import DATA
 
 LOG, VOL, BIG = "shop/log.**", "shop/vol.**", "shop/big.**"
 WORK, JOBS = "shop/work.**", "shop/jobs.**"
@@ -84,11 +86,10 @@ def mutate_dialler(a: Attacker) -> Iterator[None]:
 def _noise(a: Attacker, data: zmq.Socket[bytes]) -> None:
     """Something for the data port."""
     word = a.rng.choice((b"\1", b"\0", b"\2", b""))
-    try:
-        data.send(word + a.rng.randbytes(a.rng.choice((0, 8, 12, 100))), zmq.NOBLOCK)
-    except zmq.Again:
-        pass
-    a.count()
+    said = word + a.rng.randbytes(a.rng.choice((0, 8, 12, 100)))
+    a.count(DATA, len(said))
+    with contextlib.suppress(zmq.Again):
+        data.send(said, zmq.NOBLOCK)
 
 
 # --- memory ---
@@ -96,30 +97,29 @@ def _noise(a: Attacker, data: zmq.Socket[bytes]) -> None:
 
 def multipart(a: Attacker) -> Iterator[None]:
     """A control message that never ends."""
-    yield from _endless(a, a.targets["shop"], b"DEALER", MIB)
+    yield from _endless(a, "shop", a.targets["shop"], b"DEALER", MIB)
 
 
 def multipart_data(a: Attacker) -> Iterator[None]:
     """A subscription that never ends."""
-    yield from _endless(a, a.data, b"XSUB", 1000)
+    yield from _endless(a, DATA, a.data, b"XSUB", 1000)
 
 
-def _endless(a: Attacker, address: str, kind: bytes, size: int) -> Iterator[None]:
+def _endless(a: Attacker, where: str, address: str, kind: bytes, size: int) -> Iterator[None]:
     parts = ENDLESS_BYTES // size
     if size < MIB:
         parts //= 2
     message = EndlessMessage(address, kind)
-    part, sent = bytes(size), 0
+    part = bytes(size)
     try:
-        while sent < parts and not a.is_time_up():
+        while a.sent < parts and not a.is_time_up():
+            a.count(where, size, paced=False)
             message.send(part)
-            sent += 1
-        a.sent += sent
         while True:
             yield
             time.sleep(0.05)
     except OSError:
-        a.sent += sent
+        pass
     finally:
         message.close()
 
@@ -129,8 +129,8 @@ def multipart_listed(a: Attacker) -> Iterator[None]:
     dialler = a.dial()
     part = bytes(MIB)
     for n in range(ENDLESS_BYTES // MIB // 2):
+        a.count("shop", MIB, paced=False)
         dialler._socket.send(part, zmq.SNDMORE, copy=False)
-        a.sent += 1
         if n % 50 == 0:
             yield
     dialler._socket.send(b"")
@@ -141,11 +141,11 @@ def trie(a: Attacker) -> Iterator[None]:
     """Many long subscriptions, no two alike, at the data port."""
     data = a.data_socket(SNDHWM=100_000, SNDTIMEO=2000)
     for _ in range(20_000):
+        a.count(DATA, 1001)
         try:
             data.send(b"\1" + a.rng.randbytes(1000))
         except zmq.Again:
             break
-        a.count()
     yield from staying()
 
 
@@ -308,11 +308,11 @@ def tokens(a: Attacker) -> Iterator[None]:
     """Tokens of subscriptions that there are not, as many as there may be of all."""
     data = a.data_socket(SNDHWM=200_000, SNDTIMEO=2000)
     for sub in range(101_000):
+        a.count(DATA, 13)
         try:
             data.send(b"\1" + c.subscription_token(sub))
         except zmq.Again:
             break
-        a.count()
         if a.is_time_up():
             break
     yield from staying()

@@ -26,6 +26,7 @@ from meshmsg._gate import _transcript
 from meshmsg._keyring import Keyring
 from meshmsg.transports.control import join_parts, split_parts
 from tests.attack.mutate import Scene, raw
+from tests.attack.shape import DATA, Shape, Step
 
 NAME = "mallory"
 WELCOME_S = 20.0
@@ -59,6 +60,8 @@ class Attacker:
             self.keys_of = {grant.name: key for key, grant in self.keyring.grants.items()}
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.sent = 0
+        self.shape = Shape(float(order.get("shape_s", 0)))
+        self.steps: list[Step] = order.get("steps", [])  #: what a neutral load is to send
         self.blocked = ""  #: why an attack could not even begin
         self._rate = float(order["rate"])
         self._due = time.monotonic()
@@ -73,13 +76,14 @@ class Attacker:
     def is_time_up(self) -> bool:
         return time.monotonic() >= self._deadline
 
-    def count(self, messages: int = 1) -> None:
-        """So many were sent; wait, if that was faster than the pace."""
-        self.sent += messages
-        self._due = max(self._due, time.monotonic() - 0.05) + messages / self._rate
+    def count(self, where: str, size: int, *, paced: bool = True) -> None:
+        """Wait, if it is faster than its pace; then a message is about to be sent."""
+        self.sent += 1
+        self._due = max(self._due, time.monotonic() - 0.05) + 1 / self._rate
         ahead = self._due - time.monotonic()
-        if ahead > 0.002:
+        if paced and ahead > 0.002:
             time.sleep(ahead)
+        self.shape.note(where, size)
 
     def identity(self) -> tuple[str, int]:
         """A name and a number that honest peers take."""
@@ -135,6 +139,7 @@ class Dialler:
         self, attacker: Attacker, target: str, *, hello: bool = True, unread: bool = False
     ) -> None:
         self._attacker = attacker
+        self._target = target
         options = {"RCVHWM": 1, "RCVBUF": 4096} if unread else {"RCVHWM": 100_000}
         options |= {"SNDHWM": 1000, "SNDTIMEO": 2000}
         address = attacker.targets[target]
@@ -160,11 +165,12 @@ class Dialler:
             elif isinstance(said, c.Refused):
                 raise RuntimeError(f"refused: {said.reason}")
 
-    def say(self, said: Said) -> bool:
+    def say(self, said: Said, *, paced: bool = True) -> bool:
         """Send; what the other side does not take in time is not sent."""
-        self._attacker.count()
+        data = encoded(said)
+        self._attacker.count(self._target, len(data), paced=paced)
         try:
-            self._socket.send(encoded(said), zmq.NOBLOCK if self._is_stuck else 0)
+            self._socket.send(data, zmq.NOBLOCK if self._is_stuck else 0)
         except zmq.Again:
             self._is_stuck = True  # from now on, nobody waits for it
             self._attacker.sent -= 1
@@ -244,10 +250,10 @@ class Dialled:
         return c.Welcome(**(fields | {"key": keyring.curve.own.public, "proof": proof}))
 
     def say(self, who: bytes, said: Said, frame: bytes | None = None) -> None:
-        parts = [encoded(said)] if frame is None else [encoded(said), frame]
+        data = join_parts([encoded(said)] if frame is None else [encoded(said), frame])
+        self._attacker.count(self.names.get(who, "shop"), len(data))
         with contextlib.suppress(zmq.ZMQError):
-            self._router.send_multipart([who, join_parts(parts)], zmq.NOBLOCK)
-            self._attacker.count()
+            self._router.send_multipart([who, data], zmq.NOBLOCK)
 
     def say_all(self, said: c.Message) -> None:
         """To each subscription of each peer that has dialled, as if it were meant for it."""
@@ -294,8 +300,8 @@ class Dialled:
 
     def frames(self, data: bytes) -> None:
         """To whoever subscribed to it."""
+        self._attacker.count(DATA, len(data))
         self._xpub.send(data, zmq.NOBLOCK)
-        self._attacker.count()
 
     def prefixes(self) -> list[bytes]:
         """What others have subscribed to."""

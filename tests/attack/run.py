@@ -22,9 +22,14 @@ from tests.attack.play import MIB, Options, Result, play
 
 #: Changed messages in one world; then comes a new one, with another seed.
 ROUND_MESSAGES = 100_000
+#: With so much of the machine in use by others, delay says little.
+OTHERS_MAX = 0.05
+#: How often an attack is played that is only slow, on a quiet machine and on another one.
+TRIES = (2, 4)
 COLUMNS = (
     ("attack", 24), ("sent", 8), ("publ", 6), ("deliv", 6), ("lost", 5), ("twice", 5), ("order", 5),
-    ("p50 ms", 11), ("p99 ms", 13), ("ratio", 5), ("stall s", 7), ("RSS MiB before/peak/after", 27),
+    ("p99 ms quiet/neutral/attacked/after", 35), ("ratio", 5), ("worst ms", 11), ("stall s", 7),
+    ("RSS MiB before/peak/after", 27),
 )  # fmt: skip
 
 
@@ -46,16 +51,17 @@ def row(result: Result) -> str:
         word: sum(one[word] for one in honest)
         for word in ("published", "delivered", "lost", "twice", "out_of_order")
     }
-    quiet, attacked = (result.delays.get(name, {}) for name in ("quiet", "attacked"))
+    p99 = [f"{result.p99(name):.1f}" for name in ("quiet", "neutral", "attacked", "after")]
+    worst = [result.delays.get(name, {}).get("max", 0.0) for name in ("neutral", "attacked")]
     role = max(result.rss, key=lambda name: result.rss[name][1] - result.rss[name][0], default="")
     rss = "/".join(str(n // MIB) for n in result.rss.get(role, ()))
     texts = (
         result.attack,
         result.sent,
         *total.values(),
-        f"{quiet.get('p50', 0):.1f}/{attacked.get('p50', 0):.1f}",
-        f"{quiet.get('p99', 0):.1f}/{attacked.get('p99', 0):.1f}",
+        "/".join(p99),
         f"{result.ratio:.1f}",
+        "/".join(f"{one:.0f}" for one in worst),
         f"{result.stalls.get('attacked', 0.0):.2f}",
         f"{role} {rss}",
     )
@@ -66,6 +72,8 @@ def row(result: Result) -> str:
 def details(result: Result) -> list[str]:
     """What stands below a row."""
     found = [f"FAILED {text}" for text in (*result.problems, *result.slow)]
+    if result.slow and result.others > OTHERS_MAX:
+        found.append(f"other programs used {result.others:.0%} of the machine")
     if result.blocked:
         found.append(f"blocked: {result.blocked}")
     for role, counters in result.counters.items():
@@ -79,12 +87,14 @@ def details(result: Result) -> list[str]:
 
 
 def played(attack: Attack, options: Options, shares: float) -> Iterable[Result]:
-    """All rounds of an attack; what is only slow is tried once more, as others use the machine."""
+    """All rounds of an attack; what is only slow is tried again, oftener if others were at work."""
     for messages, seed in rounds(attack, options, shares):
         result = play(attack, options, messages, seed)
-        if result.slow and not result.problems:
+        tries = 1
+        while result.slow and not result.problems and tries < TRIES[result.others > OTHERS_MAX]:
             again = play(attack, options, messages, seed)
-            result = again if again.is_good else result
+            result = again if again.is_good or again.problems else result
+            tries += 1
         yield result
 
 

@@ -152,7 +152,6 @@ class World:
         self.keys = str(_make_keys(folder / "keys", attack)) if attack.keys else None
         group = f"239.{192 + seed % 60}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
         self._all: list[Process] = []
-        self.attacker: Process | None = None
         shop = self._start("shop", group=f"{group}:{20_000 + seed % 4000 * 2}")
         shop.line(START_S)
         self.address = shop.do("address")
@@ -172,8 +171,8 @@ class World:
         self._all.append(process)
         return process
 
-    def begin_attack(self, *, messages: int, rate: float, seed: int, seconds: float) -> None:
-        """Let the attacker loose."""
+    def begin_attack(self, **how: Any) -> Process:
+        """Let the attacker loose, or what is compared with it."""
         shop = self.honest["shop"]
         order = {
             "attack": self.attack.name,
@@ -181,13 +180,11 @@ class World:
             "data": shop.do("data_address"),
             "streams": shop.do("streams"),
             "keys": self.keys,
-            "messages": messages,
-            "rate": rate,
-            "seed": seed,
-            "seconds": seconds,
+            **how,
         }
-        self.attacker = Process("tests.attack.attacks", order)
-        self._all.append(self.attacker)
+        attacker = Process("tests.attack.attacks", order)
+        self._all.append(attacker)
+        return attacker
 
     def close(self) -> None:
         for process in self._all:
@@ -222,6 +219,42 @@ def world(attack: Attack, seed: int) -> Iterator[World]:
         if made is not None:
             made.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Machine:
+    """What other programs use of the machine meanwhile: delays are worth little beside them."""
+
+    def __init__(self, scene: World) -> None:
+        self._scene = scene
+        self._began = time.monotonic()
+        self._others_s = _busy_s() - self._ours_s()
+
+    def others(self) -> float:
+        """Return which part of all processors others have used so far."""
+        took = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        return max(0.0, _busy_s() - self._ours_s() - self._others_s) / max(took, 0.001)
+
+    def _ours_s(self) -> float:
+        """What this process and those of the world used, of which some may have ended."""
+        own = os.times()
+        ticks = sum(_ticks(process.process.pid) for process in self._scene._all)
+        ended = own.children_user + own.children_system
+        return own.user + own.system + ended + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _busy_s() -> float:
+    """What ran on all processors since the machine was started."""
+    counts = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+    idle = int(counts[3]) + int(counts[4])
+    return (sum(map(int, counts)) - idle) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def wait_for(seconds: float, until: Any = lambda: False) -> bool:

@@ -191,6 +191,26 @@ def test_reader_sees_what_comes_into_new_segments_and_epochs() -> None:
     reader.close()
 
 
+def test_name_that_was_given_while_the_folder_was_listed_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = written(epochs=1)
+    with LogReader(folder_of(files)) as reader:
+        left_out = [reader.segments[2].file]
+        list_all = files.names
+
+        def names(folder: str) -> dict[str, int]:
+            found = list_all(folder)
+            if folder == reader.folder.path and left_out:
+                del found[left_out.pop()]
+            return found
+
+        monkeypatch.setattr(files, "names", names)
+        reader.seek_earliest()
+        assert not left_out
+        assert places(reader) == [b"7:%d" % n for n in range(200)]
+
+
 def test_reader_in_another_process_follows_a_log_that_is_written(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"

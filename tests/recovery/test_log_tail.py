@@ -310,6 +310,8 @@ def test_damaged_entry_costs_itself_alone() -> None:
         after = files.survivor(power=False)
         after.flip(TAIL, offset + at, 1 << at % 8)
         assert read(after) == wanted[:2], at
+        (problem,) = verify(LogFolder(PATH, files=after)).problems
+        assert problem == "tail: event 2 is damaged, and 3 stands behind it until the next start"
         again = reopened(after)
         assert again.recovery.problems == ["events 2 to 2 are missing before the tail"]
         assert again.recovery.tail_events == 5

@@ -15,9 +15,16 @@ def names(text: str) -> frozenset[str]:
 
 
 def welcome(
-    meetings: Meetings, streams: str, subs: set[int], *, again: bool = False, peer: int = PEER
+    meetings: Meetings,
+    streams: str,
+    subs: set[int],
+    *,
+    again: bool = False,
+    peer: int = PEER,
+    begins: bool = True,
+    more: bool = False,
 ) -> dict[int, tuple[str, str]]:
-    offers = meetings.on_welcome(peer, names(streams), subs, again=again)
+    offers = meetings.on_welcome(peer, names(streams), subs, again=again, begins=begins, more=more)
     return {o.sub: ("".join(sorted(o.streams)), "".join(sorted(o.born))) for o in offers}
 
 
@@ -98,3 +105,22 @@ def test_who_was_not_here_for_long_is_met_anew() -> None:
     meetings.sweep(set(), 10.0, now=21.0)
     assert len(meetings) == 0
     assert welcome(meetings, "ab", {ONE}) == {ONE: ("ab", "")}
+
+
+def test_each_page_is_judged_by_what_was_known_before_the_first() -> None:
+    meetings = Meetings()
+    assert welcome(meetings, "ab", {ONE}, more=True) == {ONE: ("ab", "")}
+    assert not meetings.meet(PEER, ONE)
+    assert meetings.meet(PEER, TWO)
+    pages = {ONE: ("cd", ""), TWO: ("cd", "")}
+    assert welcome(meetings, "cd", {ONE, TWO}, begins=False) == pages
+    assert welcome(meetings, "ab", {ONE}, again=True, more=True) == {ONE: ("", "")}
+    assert welcome(meetings, "cde", {ONE}, again=True, begins=False) == {ONE: ("e", "e")}
+
+
+def test_pages_that_come_to_no_end_make_nothing_new() -> None:
+    meetings = Meetings()
+    welcome(meetings, "abcd", {ONE})
+    assert welcome(meetings, "ab", {ONE}, again=True, more=True) == {ONE: ("", "")}
+    assert welcome(meetings, "ab", {ONE}, again=True, more=True) == {ONE: ("", "")}
+    assert welcome(meetings, "cd", {ONE}, again=True, begins=False) == {ONE: ("", "")}

@@ -16,6 +16,15 @@ def spans(ranges: RangeSet) -> list[tuple[int, int]]:
     return list(ranges)
 
 
+def test_any_number_of_a_range_that_is_in_the_set_touches_it() -> None:
+    ranges = RangeSet([(2, 4), (8, 9)])
+    numbers = {2, 3, 8}
+    for first in range(12):
+        for stop in range(first, 12):
+            assert ranges.touches(first, stop) == bool(numbers & set(range(first, stop)))
+    assert not RangeSet().touches(0, 1 << 62)
+
+
 def test_new_set_is_empty() -> None:
     empty = RangeSet()
     assert not empty

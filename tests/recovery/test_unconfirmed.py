@@ -13,7 +13,7 @@ def test_what_is_not_confirmed_is_asked_for_again_after_growing_pauses() -> None
     waits.asked(LINK, 1, ["s"], now=now)
     while len(asked) < 8:
         now += 0.5
-        for ask in waits.due(now=now):
+        for ask in waits.due(now=now, most=9):
             assert ask == Ask(LINK, 1, "s")
             asked.append(now)
             waits.asked(*ask[:2], [ask.stream], now=now)
@@ -28,14 +28,14 @@ def test_what_is_confirmed_is_not_asked_for_again() -> None:
     waits.asked(LINK, 1, ["s", "t"], now=0.0)
     waits.settled(LINK, 1, "s")
     waits.settled(OTHER, 1, "t")
-    assert [ask.stream for ask in waits.due(now=100.0)] == ["t"]
+    assert [ask.stream for ask in waits.due(now=100.0, most=9)] == ["t"]
 
 
 def test_who_was_turned_away_after_all_asks_again() -> None:
     waits: Unconfirmed[str] = Unconfirmed()
     waits.waits(LINK, 1, ["s"], now=0.0)
-    assert waits.due(now=FIRST_S / 2) == []
-    assert len(waits.due(now=FIRST_S)) == 1
+    assert waits.due(now=FIRST_S / 2, most=9) == []
+    assert len(waits.due(now=FIRST_S, most=9)) == 1
 
 
 def test_links_and_subscriptions_that_are_gone_are_forgotten() -> None:
@@ -45,5 +45,18 @@ def test_links_and_subscriptions_that_are_gone_are_forgotten() -> None:
     waits.asked(OTHER, 3, ["s"], now=0.0)
     waits.forget(link=LINK)
     waits.forget(sub=2)
-    assert [ask.sub for ask in waits.due(now=100.0)] == [3]
+    assert [ask.sub for ask in waits.due(now=100.0, most=9)] == [3]
     assert len(waits) == 1
+
+
+def test_what_is_due_is_told_some_at_a_time() -> None:
+    waits: Unconfirmed[str] = Unconfirmed()
+    streams = [f"s{n}" for n in range(10)]
+    waits.asked(LINK, 1, streams, now=0.0)
+    told: list[str] = []
+    while waits.next_due <= FIRST_S:
+        some = waits.due(now=FIRST_S, most=4)
+        assert len(some) <= 4
+        told += [ask.stream for ask in some]
+    assert told == streams
+    assert waits.next_due == 2 * FIRST_S, "who is not asked meanwhile is told of again"

@@ -134,6 +134,6 @@ def test_what_comes_for_a_busy_consumer_is_read_ahead() -> None:
         for n in range(1, 4):
             wait_until(lambda: bool(watched.get(intake)))
             pub.publish("a.b", n)
-            wait_until(lambda n=n: intake.figures()[0].received == n + 1)  # type: ignore[misc]
+            wait_until(lambda n=n: intake.figures_of(intake.sources())[0].received == n + 1)  # type: ignore[misc]
         assert [event.data for event in events.get_many(3, timeout=WAIT_S)] == [1, 2, 3]
         wait_until(lambda: not watched)  # who reads again does so by itself

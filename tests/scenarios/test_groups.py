@@ -265,15 +265,13 @@ def test_any_exception_gives_an_event_back_and_costs_no_ack(error: Exception) ->
         assert group_of(boss)["acked"] == 2
 
 
-@pytest.mark.parametrize("pieces_max", [1 << 17, 300])  # in one message, in several
+@pytest.mark.parametrize("bytes_max", [16 * 1024, 3000])
 def test_more_acks_than_a_settlement_holds_are_all_said(
-    pieces_max: int, monkeypatch: pytest.MonkeyPatch
+    bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second event: a range for each."""
     monkeypatch.setattr("meshmsg._work.ACK_RANGES_MAX", 100)
-    monkeypatch.setattr("meshmsg._member.SETTLEMENT_PIECES_MAX", 300)
-    monkeypatch.setattr("meshmsg._member.PIECES_MAX", pieces_max)
-    monkeypatch.setattr("meshmsg._control.PIECES_MAX", pieces_max)
+    monkeypatch.setattr("meshmsg._member.SETTLED_BYTES_MAX", bytes_max)
     count = 1000
     with mesh(members=1, prefetch=1000, order="none") as (boss, events):
         boss.publish_many("jobs.x", range(count))

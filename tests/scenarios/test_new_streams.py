@@ -47,7 +47,7 @@ def test_subscription_that_is_made_before_the_first_event_gets_it(
         node = sub._open_node()
         late: list[Any] = []
         asked: list[str] = []
-        announced, post = node.links._on_welcome, node.post
+        announced, send = node.links._on_welcome, node.send
 
         def on_welcome(link: Any, welcome: c.Welcome) -> None:
             """What `subscribe` left to the I/O thread comes right behind the announcement."""
@@ -55,13 +55,14 @@ def test_subscription_that_is_made_before_the_first_event_gets_it(
             for call in late:
                 call()
 
-        def note(to: Any, message: Any) -> None:
+        def note(to: Any, parts: list[bytes]) -> bool:
+            message = c.decode_message(parts[0])
             if isinstance(message, c.Subscribe | c.Join):
                 asked.extend(start.kind for start in message.starts)
-            post(to, message)
+            return send(to, parts)
 
         monkeypatch.setattr(node.links, "_on_welcome", on_welcome)
-        monkeypatch.setattr(node, "post", note)
+        monkeypatch.setattr(node, "send", note)
         with monkeypatch.context() as held:
             held.setattr(node, "call", late.append)
             events = sub.subscribe("**", group=group)
@@ -105,18 +106,19 @@ def test_request_that_was_lost_with_its_connection_is_repeated_as_it_was(
     ):
         sub.wait_for_peers(timeout=10)
         node = sub._open_node()
-        post = node.post
+        send = node.send
         lost: list[c.Subscribe] = []
 
-        def lose_first(to: Any, message: Any) -> None:
+        def lose_first(to: Any, parts: list[bytes]) -> bool:
+            message = c.decode_message(parts[0])
             if isinstance(message, c.Subscribe) and not lost:
                 lost.append(message)
                 control.cut()
                 data.cut()
-            else:
-                post(to, message)
+                return False
+            return send(to, parts)
 
-        monkeypatch.setattr(node, "post", lose_first)
+        monkeypatch.setattr(node, "send", lose_first)
         for n in EVENTS:
             pub.publish("never.declared", n)
         take_all(events)

@@ -1,0 +1,36 @@
+"""The shape of an attacker's traffic: when it sent how much where, and what it used meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+#: Moments are told apart by so much.
+STEP_S = 0.01
+#: Where a message goes that is for nobody's control port: to the shop's data port, or a group.
+DATA, GROUP = "data port", "multicast group"
+#: When, what the process had used of the processor by then, and messages and bytes by target.
+Step = tuple[float, float, dict[str, tuple[int, int]]]
+
+
+class Shape:
+    """When an attacker sent how much where, and what it had used of the processor by then."""
+
+    def __init__(self, seconds: float) -> None:
+        self.began = time.monotonic()
+        self._seconds = seconds
+        self.steps: list[Step] = []
+
+    def note(self, where: str, size: int) -> None:
+        """A message is about to be sent."""
+        said = self.look()
+        messages, before = said.get(where, (0, 0))
+        said[where] = (messages + 1, before + size)
+
+    def look(self) -> dict[str, tuple[int, int]]:
+        """Take note of the processor; return what is sent at this moment."""
+        at = time.monotonic() - self.began
+        if at > self._seconds:
+            return {}
+        if not self.steps or at >= self.steps[-1][0] + STEP_S:
+            self.steps.append((at, time.process_time(), {}))
+        return self.steps[-1][2]

@@ -1,0 +1,110 @@
+"""Ctrl-C at every point of publishing on a durable stream: what is published later is as numbered.
+
+A signal is handled where Python looks for one: at the start of a function, after a call, and when a
+loop goes round.  A tracer raises at each of these in turn.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from meshmsg import Peer, Stream
+from meshmsg._compiled import COMPILED
+from meshmsg._event import Loss
+from meshmsg.recovery.log_folder import find_logs
+from meshmsg.recovery.log_reader import LogReader
+
+pytestmark = pytest.mark.skipif(
+    not COMPILED, reason="in Python an open frame can be interrupted between its columns"
+)
+
+LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
+POINTS_MAX = 2000
+#: The tail of the smallest segments, and what an event below takes there at most.
+AREA_BYTES, ENTRY_BYTES = 16 * 1024, 80
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` at the n-th point where a signal may be handled."""
+
+    def __init__(self, point: int) -> None:
+        self.left = point
+        self._names: dict[CodeType, dict[int, str]] = {}
+        self._before: dict[FrameType, str | None] = {}
+
+    def run(self, publish: Callable[[], object]) -> None:
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            publish()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+            self._before.clear()
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and self.left:
+            code = frame.f_code
+            if code not in self._names:
+                found = dis.get_instructions(code)
+                self._names[code] = {item.offset: item.opname for item in found}
+            before = self._before.get(frame)
+            self._before[frame] = self._names[code].get(frame.f_lasti)
+            if before in LOOKS:
+                self.left -= 1
+                if not self.left:
+                    raise KeyboardInterrupt
+        return self._trace
+
+
+def fill_tail(pub: Peer) -> None:
+    """Leave no room for another event in the tail."""
+    log = pub._open_node().publisher._find("a.b").log
+    assert log is not None
+    while log.frame.shut or AREA_BYTES - log.frame.at > ENTRY_BYTES:
+        pub.publish("a.b", b"full")
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("count", "size"), [(1, 20), (1, 6000), (3, 20), (300, 20)])
+def test_interrupted_publishing(tmp_path: Path, count: int, size: int, full: bool) -> None:
+    stream = Stream("a.**", durability="log", segment_bytes="64KiB")
+    marks: dict[tuple[int, int], bytes] = {}
+
+    def publish() -> None:
+        if count == 1:
+            pub.publish("a.b", b"x" * size)
+        else:
+            pub.publish_many("a.b", [b"x" * size] * count)
+
+    with Peer("pub", streams=[stream], data_dir=tmp_path) as pub:
+        passed = 0
+        for point in range(1, POINTS_MAX):
+            if full:
+                fill_tail(pub)
+            interrupt = Interrupt(point)
+            interrupt.run(publish)
+            mark = b"%d" % point
+            for position in (pub.publish("a.c", mark), pub.publish_many("a.c", [mark])):
+                assert position is not None
+                marks[position.epoch, position.seq] = mark
+            passed = passed + 1 if interrupt.left else 0
+            if passed == 3:
+                break
+    with LogReader(find_logs(str(tmp_path))[0]) as reader:
+        reader.seek_earliest()
+        for item in reader.runs():
+            assert not isinstance(item, Loss), item
+            for n, payload in enumerate(item.frame.payloads.split(0, item.frame.count)):
+                place = (item.frame.epoch, item.frame.first + n)
+                assert marks.pop(place, payload) == payload
+    assert not marks
