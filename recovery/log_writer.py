@@ -454,7 +454,9 @@ class LogWriter:
             self._looked_bytes = self._appender.stored_bytes
         self._save_holds()
         try:
-            sizes = self.folder.sizes()
+            # Twice: a listing may pass over names while others are made, and what it passes over
+            # must not be taken for gone.
+            sizes = self.folder.sizes() | self.folder.sizes()
             if self._appender is not None:
                 sizes |= self._appender.used()  # without the space that is only reserved
             segments = in_effect(sizes)

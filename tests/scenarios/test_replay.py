@@ -179,7 +179,9 @@ def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
             if life == 0:
                 pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
             if group is None:  # what is published is neither sent nor sent again
-                pub.run("peer._open_node().publisher._send_frame = lambda outlet, frame: None")
+                pub.run(
+                    "peer._open_node().publisher._send_frame = lambda outlet, frame, began=0: None"
+                )
                 pub.run(
                     "peer._open_node().publisher.subscribers.on_nack = lambda link, message: None"
                 )
@@ -221,7 +223,7 @@ def test_what_a_closed_publisher_could_not_hand_over_is_not_lost(tmp_path: Path)
         with Peer("pub", bind=address, streams=[durable()], data_dir=tmp_path) as pub:
             pub.wait_for_subscribers("a.b", count=1, timeout=10)
             publisher = pub._open_node().publisher
-            publisher._send_frame = lambda outlet, frame: None  # type: ignore[method-assign]
+            publisher._send_frame = lambda outlet, frame, began=0: None  # type: ignore[method-assign]
             publisher.subscribers.on_nack = lambda link, message: None  # type: ignore[method-assign]
             pub.publish_many("a.b", list(range(100)))
             with pytest.warns(RuntimeWarning, match="closed before"):

@@ -40,9 +40,8 @@ class Log:
         self, data_dir: Path | str, stream: str = STREAM, *, codec: str = "msgpack", **settings: Any
     ) -> None:
         self.stream = stream
-        self.writer = LogWriter(
-            str(data_dir), stream, codec=codec, settings=LogSettings(fsync="never", **settings)
-        )
+        chosen = LogSettings(**{"fsync": "never", "tail_bytes": 0, **settings})
+        self.writer = LogWriter(str(data_dir), stream, codec=codec, settings=chosen)
         self.writer.open()
         self._wire_id = stream_wire_id("default", stream)
 

@@ -119,6 +119,19 @@ def test_damage_is_a_loss_of_exactly_its_events(tmp_path: Path) -> None:
     assert found == [*range(40), (40, 50, "corrupt"), *range(50, 100)]
 
 
+def test_events_in_the_tail_are_there_before_and_after_they_are_stored(tmp_path: Path) -> None:
+    with Log(tmp_path, tail_bytes=64 * 1024) as log:
+        epoch = log.begin()
+        log.write(numbered(0, 30), frame_events=1)
+        source = LogSource(str(tmp_path))
+        assert source.survey().streams[STREAM].epochs == [Epoch(epoch, 0, 0, 30, False)]
+        assert read(source, STREAM, epoch, 5, 30) == list(range(5, 30))
+        log.writer.make_room()
+        log.write(numbered(30, 40), frame_events=1)
+        assert read(source, STREAM, epoch, 5, 40) == list(range(5, 40))
+    assert read(LogSource(str(tmp_path)), STREAM, epoch, 0, 40) == list(range(40))
+
+
 def test_segments_that_are_missing_at_either_end_are_lost_and_never_just_not_there(
     tmp_path: Path,
 ) -> None:
