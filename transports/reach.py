@@ -36,7 +36,7 @@ def folder_scope() -> str:
 
 
 def _container() -> str:
-    """What the processes that are seen here have in common; empty where the system does not tell."""
+    """A name for all the processes that are seen here; empty where the system gives none."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -124,7 +124,14 @@ SCOPE = "from meshmsg.transports.reach import folder_scope; print(folder_scope()
     "container",
     [
         ["unshare", "--pid", "--fork", "--mount-proc"],
-        ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs x "$PWD" && cd "$PWD" && exec "$@"', "sh"],
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t tmpfs x "$PWD" && cd "$PWD" && exec "$@"',
+            "sh",
+        ],
     ],
     ids=["processes", "disk"],
 )
