@@ -16,14 +16,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._compiled import COMPILED
 from meshmsg._event import Loss
 from meshmsg.recovery.log_folder import find_logs
 from meshmsg.recovery.log_reader import LogReader
-
-pytestmark = pytest.mark.skipif(
-    not COMPILED, reason="in Python an open frame can be interrupted between its columns"
-)
 
 LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 POINTS_MAX = 2000
