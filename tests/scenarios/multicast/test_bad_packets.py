@@ -83,9 +83,9 @@ def subscribed(group: str, *, by_hand: bool, **transport: Any) -> Iterator[tuple
         connect = [] if by_hand else [pub.address]
         with Peer("sub", connect=connect, feeds=feeds) as sub, sub.subscribe("a.**") as events:
             if not by_hand:
-                pub.wait_for_subscribers("a.b", count=1, timeout=10)
+                pub.wait_for_subscribers("a.b", count=1, timeout=30)
             pub.publish_many("a.b", numbered.payloads(0, 10))
-            events.wait_for_publishers(1, timeout=10)
+            events.wait_for_publishers(1, timeout=30)
             reader = numbered.Reader(events)
             if not by_hand:
                 reader.read(10)
@@ -109,7 +109,7 @@ def read_on(pub: Peer, reader: numbered.Reader, count: int = 1000) -> None:
     events = reader.events
     first = pub.stats()["streams"]["a.**"]["next"]
     pub.publish_many("a.b", numbered.payloads(first, first + count))
-    result = reader.read(first + count, timeout=20)
+    result = reader.read(first + count, timeout=30)
     assert result["losses"] == []
     assert len(result["epochs"]) == 1
     assert events.get(timeout=0.05) is None

@@ -22,8 +22,8 @@ def read_through_a_cut(mesh: Any, pub: RemotePeer) -> tuple[list[Any], Any]:
     """
     subs = [mesh.by_hand("two", wait=False), mesh.receiver("one", pub), mesh.receiver("three", pub)]
     # Heard of by heartbeats, which begin with the first receiver.
-    subs[0].run("events.wait_for_publishers(1, 20)")
-    pub.run("peer.wait_for_subscribers('a.b', 2, 20)")
+    subs[0].run("events.wait_for_publishers(1, 30)")
+    pub.run("peer.wait_for_subscribers('a.b', 2, 30)")
     for sub in subs:
         sub.send("reader.read(COUNT, 40)", evaluate=True, COUNT=COUNT)
     publish = "numbered.publish(peer, 'a.b', 0, COUNT, rate=RATE)"
@@ -67,13 +67,13 @@ def test_reports_the_exact_range_beyond_the_buffer(mesh: Any, ledger: Any) -> No
 def test_publisher_that_waits_goes_on_without_the_one_that_is_cut_off(mesh: Any) -> None:
     pub = mesh.publisher(transport={"receiver_timeout": "1s"})
     subs = [mesh.receiver(name, pub) for name in ("one", "two")]
-    pub.run("peer.wait_for_subscribers('a.b', 2, 20)")
+    pub.run("peer.wait_for_subscribers('a.b', 2, 30)")
     for sub in subs:
         sub.send("reader.read(400_000, 60)", evaluate=True)
     mesh.net["one"].cut()
     pub.run("numbered.publish(peer, 'a.b', 0, 400_000)", 60)
     silent = "peer.stats()['streams']['a.**']['multicast'].get('silent_receivers', 0)"
-    wait_until(lambda: pub.eval(silent) == 1, 20)
+    wait_until(lambda: pub.eval(silent) == 1, 30)
     assert subs[1].answer(60)["losses"] == []
     mesh.net["one"].join()
     result = subs[0].answer(70)
