@@ -20,7 +20,7 @@ class LedgerCommand:
     def __call__(
         self,
         *addresses: str,
-        settle: float = 10.0,
+        settle: float = 30.0,
         lost: bool = False,
         within: Sequence[str] = (),
     ) -> list[Any]:

