@@ -518,8 +518,8 @@ class Node:
         return min(left, default=NEVER) + FAREWELL_S
 
     def _part_with(self, member: Member) -> None:
+        member.close()  # first: whoever does not find it in `parting` takes it for closed
         self.parting.pop(member.sub, None)
-        member.close()
 
     def on_silence(self, link: Link) -> None:
         """A publisher is not going to answer members that have left it."""
