@@ -150,7 +150,10 @@ class FrameBuilder:
         """The bytes of what `begin` took."""
         assert self._taken is not None
         base, count = self._taken_first, self._taken_count
-        topics, payloads, times, raws = (column[:count] for column in self._taken)
+        topics = self._taken[0][:count]
+        payloads = self._taken[1][:count]
+        times = self._taken[2][:count]
+        raws = self._taken[3][:count]
         same = topics.count(topics[0]) == count
         mixed = raws.count(raws[0]) != count
         every, own = list(self.notes.items()), range(base, base + count)
