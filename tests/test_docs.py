@@ -22,14 +22,14 @@ import pytest
 import meshmsg
 import meshmsg.testing
 from meshmsg import Discovery, Feed, Multicast, Peer, PeerConfig, Stream, Tuning
-from meshmsg import _control as control
-from meshmsg import _frame as frames
-from meshmsg import _frame_layout as layout
-from meshmsg import _subframe as subframes
-from meshmsg._config import config_from_tables
-from meshmsg._event import LOSS_REASONS
-from meshmsg._mcast_words import MulticastInfo
-from meshmsg._message_fields import NACK_RANGES_MAX
+from meshmsg._model.config import config_from_tables
+from meshmsg._model.event import LOSS_REASONS
+from meshmsg._model.message_fields import NACK_RANGES_MAX
+from meshmsg._wire import control
+from meshmsg._wire import frame as frames
+from meshmsg._wire import frame_layout as layout
+from meshmsg._wire import subframe as subframes
+from meshmsg._wire.multicast_info import MulticastInfo
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg import _webhook_server, nanomsg, statsd, webhooks
+from meshmsg import nanomsg, statsd, webhooks
+from meshmsg.webhooks import server as _webhook_server
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

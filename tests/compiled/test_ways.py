@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Event, Peer, Stream, Subscription, _compiled, _intake, _shortcut
-from meshmsg._compiled import COMPILED
+from meshmsg import Event, Peer, Stream, Subscription
+from meshmsg import _native as _compiled
+from meshmsg._native import COMPILED
+from meshmsg._receive import fast_path as _shortcut
+from meshmsg._receive import subscription_io as _intake
 from meshmsg.testing import lose_frames
 
 ROOT = Path(__file__).resolve().parents[2]
