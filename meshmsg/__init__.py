@@ -1,5 +1,17 @@
 """meshmsg: brokerless direct messaging.  Peers talk to each other, and no loss is silent.
 
+General layout, from the top; imports run down only (`lint-imports` holds them to it):
+
+    cli                                     the command
+    spark_sink                              the Spark source and the sink daemon
+    webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    _peer                                   what users hold; its node joins the rooms below
+    _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks
+    _access, _runtime                       who may do what; what threads share
+    transports                              how bytes travel: `zmq`, `udp`, `discovery`
+    recovery                                every decision, without I/O; `log` alone touches disk
+    _wire, _model                           bytes; nouns.  `_native` is the door to the compiled core
+
 Names are loaded with their first use: most programs need a few of them, and a command that is
 interrupted while it starts ends at once.
 

@@ -1,0 +1,6 @@
+"""`meshmsg.moldudp.itch`, under the name that older programs know."""
+
+import sys
+from importlib import import_module
+
+sys.modules[__name__] = import_module("meshmsg.moldudp.itch")
