@@ -10,7 +10,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     _access, _runtime                       who may do what; what threads share
     transports                              how bytes travel: `zmq`, `udp`, `discovery`
     recovery                                every decision, without I/O; `log` alone touches disk
-    _wire, _model                           bytes; nouns.  `_native` is the door to the compiled core
+    _wire, _model                           bytes; nouns.  `_native`: the door to the compiled core
 
 Names are loaded with their first use: most programs need a few of them, and a command that is
 interrupted while it starts ends at once.
