@@ -30,6 +30,7 @@ from meshmsg._wire import frame as frames
 from meshmsg._wire import frame_layout as layout
 from meshmsg._wire import subframe as subframes
 from meshmsg._wire.multicast_info import MulticastInfo
+from tests import rooms
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -397,9 +398,10 @@ def test_protocol_version_is_the_one_described() -> None:
 
 
 def sources() -> str:
-    folders = ("meshmsg", "recovery", "transports")
-    files = [path for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]
-    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+    programs = ("meshmsg/cli/", "meshmsg/market/")
+    files = rooms.paths("meshmsg", "recovery", "transports")
+    texts = [(ROOT / path).read_text("utf-8") for path in files if not path.startswith(programs)]
+    return "\n".join(texts)
 
 
 def test_every_counter_is_explained() -> None:

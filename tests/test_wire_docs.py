@@ -186,8 +186,8 @@ def enforced() -> list[tuple[str, str]]:
             if name.endswith((".py", ".c")):
                 path, function = name, ""
             elif "." in name or not path:
-                path, _, function = name.partition(".")
-                path += ".py"
+                module, _, function = name.rpartition(".")
+                path = module.replace(".", "/") + ".py"
             else:
                 function = name
             found.append((path, function))
