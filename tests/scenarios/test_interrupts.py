@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._event import Loss
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
 
 LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 POINTS_MAX = 2000

@@ -117,7 +117,7 @@ def test_peers_and_doctor_tell_of_those_in_other_folders(here: Path, there: Path
         assert desk.address in found[0]
 
 
-SCOPE = "from meshmsg.transports.reach import folder_scope; print(folder_scope())"
+SCOPE = "from meshmsg.transports.discovery.addresses import folder_scope; print(folder_scope())"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
-from meshmsg._mcast_tuner import Tuner
+from meshmsg._receive.multicast_groups import Tuner
 from tests import numbered
 from tests.remote import RemotePeer
 from tests.scenarios.multicast.conftest import new_group
