@@ -10,7 +10,7 @@ import pytest
 from meshmsg._runtime import busy as _busy
 from meshmsg._runtime.busy import BusyWatch
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def threads() -> list[str]:
