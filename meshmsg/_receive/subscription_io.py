@@ -136,6 +136,7 @@ class Intake:
         self.born: set[str] = set()  #: streams that are new, until they are entered
         self.refusals: dict[str, str] = {}  #: by stream, why its publisher does not take us
         self.closed = False
+        self.on_close: Callable[[], None] | None = None  #: while a coroutine waits
         self._client_closed = False
         self.driven_at = 0.0
         self.current: Batch | None = None
@@ -840,3 +841,6 @@ class Intake:
                 self._client_closed = True
                 self._client.close()
                 self.tuner.close()
+        told = self.on_close
+        if told is not None:  # the loop may not hear of descriptors that are closed
+            told()
