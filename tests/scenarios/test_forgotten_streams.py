@@ -143,7 +143,7 @@ def test_what_is_not_read_yet_is_not_forgotten(lives: int) -> None:
         intake: Any = events._intake
         for n in range(3, 10):
             with intake.lock:
-                intake.forgetting.on_sweep(Sweep(0.0), time.monotonic())
+                intake._sweep(Sweep(0.0), time.monotonic())
             assert counter(events, "streams_forgotten") == 0
             assert read(events, 1) == [n]
         wait_forgotten(events)
@@ -162,7 +162,7 @@ def test_what_only_a_log_has_is_waited_for(tmp_path: Path) -> None:
             assert read(events, 1) == read(other, 1) == [0]
             intake = events._intake
             with intake.lock:  # it hears of more than comes
-                source = intake._by_name["pub/x"]
+                source = intake.incoming.by_name["pub/x"]
                 source.receiver.on_tail(3, now=0.0)
         wait_forgotten(other)
         assert counter(events, "streams_forgotten") == 0
@@ -292,7 +292,7 @@ def test_recorder_that_goes_on_brings_a_forgotten_stream_back(
         pub.publish_many("x", range(20, 30))
         assert read(events, 10) == list(range(20, 30))
         assert events.losses == []
-        (source,) = events._intake._by_name.values()  # type: ignore[union-attr]
+        (source,) = events._intake.incoming.by_name.values()  # type: ignore[union-attr]
         assert source.link.peer == "pub"
         assert [link.peer for link in source.lenders] == ["rec"]  # who can be asked again
 
@@ -337,12 +337,12 @@ def test_recorders_that_left_make_room_for_others() -> None:
     ):
         pub.wait_for_subscribers("x", timeout=20)
         intake: Any = events._intake
-        info = intake._by_name["pub/x"].info
+        info = intake.incoming.by_name["pub/x"].info
         with intake.lock:
             for _ in range(LENDERS_MAX + 1):
                 recorder = SimpleNamespace(state="up", user=b"")
                 intake.lending.on_lend(Lend(recorder, [info], frozenset()), time.monotonic())
-                assert intake._by_name["pub/x"].lenders == [recorder]
+                assert intake.incoming.by_name["pub/x"].lenders == [recorder]
                 recorder.state = "left"
 
 
