@@ -426,11 +426,17 @@ class Links:
 
     # --- subscriptions ---
 
-    def offer_all(self, inlet: Intake | Member) -> None:
-        """A new subscription: subscribe wherever its topics can occur."""
+    def offer_all(self, inlet: Intake | Member, met: Iterable[int]) -> None:
+        """A new subscription: subscribe wherever its topics can occur.
+
+        It has `met` the peers that were linked when it was made.  A connection that has broken
+        meanwhile does not change that: streams that they declare until it is back are new to it.
+        """
         for link in self.up():
             if self._meetings.meet(link.instance, inlet.sub):
                 self._introduce(link, inlet, {*link.streams, *link.recorded})
+        for instance in met:
+            self._meetings.meet(instance, inlet.sub)
 
     def forget(self, sub: int) -> None:
         """A subscription is closed."""
@@ -690,6 +696,10 @@ class Links:
     def up(self) -> list[Link]:
         """Links that are up."""
         return [link for link in list(self._links.values()) if link.state == "up"]
+
+    def linked(self) -> list[int]:
+        """Peers that are linked, by the numbers of their starts."""
+        return [link.instance for link in self.up()]
 
     def get(self, address: str) -> Link | None:
         """The link that dialled an address."""

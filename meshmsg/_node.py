@@ -454,7 +454,7 @@ class Node:
         feeds = [feed for feed in self.config.feeds if intake.filter.overlaps(feed.pattern)]
         if feeds:
             intake.notify(Join(tuple(feeds)))
-        self.call(lambda: self.links.offer_all(intake))
+        self._offer(intake)
 
     def drop_intake(self, intake: Intake) -> None:
         """Close a subscription: its last figures go to the publishers."""
@@ -478,7 +478,11 @@ class Node:
         """Join the group at every publisher that is or will be there."""
         self.members[member.sub] = member
         self.names[member.sub] = name
-        self.call(lambda: self.links.offer_all(member))
+        self._offer(member)
+
+    def _offer(self, inlet: Intake | Member) -> None:
+        met = self.links.linked()
+        self.call(lambda: self.links.offer_all(inlet, met))
 
     def drop(self, inlet: Intake | Member) -> None:
         """Close a subscription or a member."""
@@ -514,8 +518,8 @@ class Node:
         return min(left, default=NEVER) + FAREWELL_S
 
     def _part_with(self, member: Member) -> None:
+        member.close()  # first: whoever does not find it in `parting` takes it for closed
         self.parting.pop(member.sub, None)
-        member.close()
 
     def on_silence(self, link: Link) -> None:
         """A publisher is not going to answer members that have left it."""

@@ -423,10 +423,10 @@ def test_every_key_of_the_statistics_is_explained() -> None:
         two.subscribe("**") as events,
         two.subscribe("a.**", group="workers", auto_ack=True) as work,
     ):
-        one.wait_for_subscribers("a.b", count=2, timeout=10)
+        one.wait_for_subscribers("a.b", count=2, timeout=30)
         one.publish("a.b", 1)
-        assert events.get(timeout=10) is not None
-        assert work.get(timeout=10) is not None
+        assert events.get(timeout=30) is not None
+        assert work.get(timeout=30) is not None
         assert work.get(timeout=0) is None  # acknowledged by asking for the next one
         stream = one.stats()["streams"]["a.**"]
         group = stream["groups"][0]

@@ -29,7 +29,7 @@ def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
     assert running.end() == status
     assert time.monotonic() - began < SOON_S
     assert "Traceback" not in running.errors()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
 
 

@@ -77,9 +77,9 @@ def take_two(events: Subscription, in_batches: bool) -> list[Event]:
     taken: list[Event] = []
     while len(taken) < 2:
         if in_batches:
-            taken += next(events.batches(timeout=20))
+            taken += next(events.batches(timeout=30))
         else:
-            event = events.get(timeout=20)
+            event = events.get(timeout=30)
             assert event is not None
             taken.append(event)
     return taken
@@ -95,8 +95,8 @@ def exchange(
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.one", "a.two", "b.*") as events,
     ):
-        pub.wait_for_subscribers("a.one", count=1, timeout=10)
-        events.wait_for_publishers(2, timeout=10)
+        pub.wait_for_subscribers("a.one", count=1, timeout=30)
+        events.wait_for_publishers(2, timeout=30)
         got: dict[str, list[Any]] = {}
         with lose_frames(pub, ratio=ratio, seed=7):
             for n in range(60):
@@ -106,7 +106,7 @@ def exchange(
                 for event in take_two(events, in_batches):
                     line = (event.seq, event.topic, event.key, event.data, event.payload)
                     got.setdefault(event.position.stream, []).append(line)
-        pub.flush(timeout=20)
+        pub.flush(timeout=30)
         assert events.get(timeout=0.05) is None
         assert events.losses == []
         ledger = pub.ledger()

@@ -780,7 +780,7 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     writer._open()._active._file.__class__ = SlowFile
     flusher = threading.Thread(target=writer.flush)
     flusher.start()
-    assert SlowFile.syncing.wait(20)
+    assert SlowFile.syncing.wait(30)
     problems: list[BaseException] = []
 
     def make_room() -> None:
@@ -795,13 +795,13 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: writer.counters["tail_waits"] == len(threads), timeout=20)
+        wait_until(lambda: writer.counters["tail_waits"] == len(threads), timeout=30)
         if full:
             files.faults.capacity_bytes = files.used_bytes()
     finally:
         SlowFile.go_on.set()
         for thread in [flusher, *threads]:
-            thread.join(20)
+            thread.join(30)
     assert len(problems) == (len(threads) if full else 0)
     assert read(files) == wanted
     reopened(after := files.survivor(power=False)).close()

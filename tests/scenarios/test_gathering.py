@@ -11,7 +11,7 @@ from meshmsg import Peer, Stream
 from meshmsg._node import Node
 
 BURST = 200
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def node_of(peer: Peer) -> Node:

@@ -256,12 +256,12 @@ def test_reads_do_not_stop_live_delivery(shop: Peer) -> None:
             Peer("live", connect=shop.address) as live,
             live.subscribe("orders.**") as events,
         ):
-            shop.wait_for_subscribers("orders.eu", timeout=10)
+            shop.wait_for_subscribers("orders.eu", timeout=30)
             for thread in threads:
                 thread.start()
             for n in range(200):
                 shop.publish("orders.eu", n)
-                event = events.get(timeout=20)
+                event = events.get(timeout=30)
                 assert event is not None
                 assert event.data == n
             for thread in threads:

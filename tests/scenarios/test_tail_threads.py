@@ -95,7 +95,7 @@ def test_log_positions_and_delivery_agree(tmp_path: Path, fsync: str, each: int)
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.0", count=1, timeout=10)
+        pub.wait_for_subscribers("a.0", count=1, timeout=30)
         publishers = Publishers(pub, each)
         got: dict[int, Any] = {}
         done = threading.Event()

@@ -189,7 +189,7 @@ def test_a_peer_gives_what_its_folder_gives(tmp_path: Path) -> None:
     write_log(tmp_path, 100)
     with Peer("shop", streams=[ORDERS], data_dir=str(tmp_path)) as again:
         again.publish_many("orders.eu", list(range(500)))
-        again.flush(timeout=10)
+        again.flush(timeout=30)
         files, peers = LogSource(str(tmp_path)), PeerSource([again.address])
         here, there = files.survey(), peers.survey()
         assert there.problems == {}

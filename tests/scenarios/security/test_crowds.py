@@ -245,9 +245,9 @@ bound = context.socket(zmq.ROUTER)
 port = bound.bind_to_random_port("tcp://127.0.0.1")
 door = Door(bound, limits_of(1000, 1000))
 for _ in range(1500):  # nobody reads what the door has to say of them
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
         line.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
     line.sendall(bytes(64))
     try:  # it comes after them, and is hung up on
         line.recv(4096)
