@@ -174,14 +174,16 @@ class Epochs:
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
         self._reading.put_all_together(source, now)
         self._incoming.wake_at(source, now)
-        if source.info.durable:
-            self._report()  # the publisher counts on us from now on, also through a crash
         receiver = source.receiver
         if receiver is not None and receiver.epoch == admission.epoch:
             self._come_back(source, receiver, admission, now)
-            return
-        left_at = [books.stop for books in source.old_books if books.epoch == admission.epoch]
-        self._begin(source, admission, max([admission.start, *left_at]), now)
+        else:
+            left_at = [books.stop for books in source.old_books if books.epoch == admission.epoch]
+            self._begin(source, admission, max([admission.start, *left_at]), now)
+        if source.info.durable or source.info.multicast is not None:
+            # The publisher counts on us from now on, also through a crash; of packets that came
+            # before now none was taken.
+            self._report()
 
     def _begin(self, source: Source, admission: Subscribed, start: int, now: float) -> None:
         """Receive an epoch from an event on."""
@@ -192,6 +194,7 @@ class Epochs:
                 source.old_books.append(source.books)
             source.books = _books(source, epoch, start)
             self._incoming.born.discard(name)
+        self._tuner.enter(source, admission)  # before a report can say that we are there
         receiver = source.receiver = StreamReceiver(
             name,
             epoch,
@@ -202,7 +205,6 @@ class Epochs:
         receiver.lent = start if admission.recorded else 0
         source.heard_next = max(start, admission.next)
         source.ladder.enter(epoch)
-        self._tuner.enter(source, admission)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
             if frame.epoch != epoch:
