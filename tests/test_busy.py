@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from meshmsg import _busy
-from meshmsg._busy import BusyWatch
+from meshmsg._runtime import busy as _busy
+from meshmsg._runtime.busy import BusyWatch
 
 WAIT_S = 60.0
 

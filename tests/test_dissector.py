@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from meshmsg import Multicast, Peer, Stream
-from meshmsg._control import stream_wire_id
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import encode_frame
-from meshmsg._packet import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg._wire.packet import (
     ANSWERS,
     CONFIRM,
     DATA,

@@ -11,8 +11,8 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg.cli.replay import Clock
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
 
 
 def record(data_dir: Path) -> None:

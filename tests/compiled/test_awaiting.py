@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ClosedError, ConfigError, Peer, PublishTimeout, Stream
-from meshmsg._compiled import COMPILED
+from meshmsg._native import COMPILED
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"

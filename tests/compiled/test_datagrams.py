@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmsg._compiled import COMPILED
-from meshmsg.transports.interfaces import find_interface
-from meshmsg.transports.multicast import (
+from meshmsg._native import COMPILED
+from meshmsg.transports.udp.interfaces import find_interface
+from meshmsg.transports.udp.multicast import (
     DATAGRAM_BYTES_MAX,
     SO_RXQ_OVFL,
     SOL_UDP,

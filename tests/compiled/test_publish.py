@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import ConfigError, EventTooLarge, NoStream, Peer, Stream, TopicError
-from meshmsg._compiled import COMPILED
+from meshmsg._native import COMPILED
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"

@@ -31,8 +31,8 @@ from meshmsg import (
     Subscription,
     TopicError,
 )
-from meshmsg import _control as control
-from meshmsg._frame import Heartbeat, encode_frame, encode_headers
+from meshmsg._wire import control
+from meshmsg._wire.frame import Heartbeat, encode_frame, encode_headers
 from tests.remote import wait_until
 
 NOISE = 2000

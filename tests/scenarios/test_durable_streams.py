@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ConfigError, LogFull, LogLocked, Multicast, Peer, Stream
-from meshmsg._event import Loss
-from meshmsg.recovery.log_faults import Faults, FaultyFiles
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.faults import Faults, FaultyFiles
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.writer import LogWriter
 
 FSYNC_WORDS = ("always", "batch", "interval:5ms", "never")
 
@@ -117,7 +117,9 @@ def test_full_disk_raises_loses_nothing_and_goes_on(
     tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles(Random(1), Faults())
-    monkeypatch.setattr("meshmsg._durable.LogWriter", partial(LogWriter, files=files))
+    monkeypatch.setattr(
+        "meshmsg._publish.durable_streams.LogWriter", partial(LogWriter, files=files)
+    )
     stream = durable(fsync, segment_bytes="64KiB")
     with (
         Peer("pub", streams=[stream], data_dir=tmp_path) as pub,

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream, Tuning
-from meshmsg import _places as places
-from meshmsg._lending import LENDERS_MAX
-from meshmsg._source import Lend, Sweep
+from meshmsg._receive.incoming_stream import Lend, Sweep
+from meshmsg._receive.repair_sources import LENDERS_MAX
+from meshmsg.recovery.stream import places
 from tests.ports import free_port
 from tests.remote import wait_until
 

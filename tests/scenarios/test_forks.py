@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Loss, Peer, Stream
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import verify
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import verify
 from tests.ports import free_port
 from tests.remote import RemotePeer
 

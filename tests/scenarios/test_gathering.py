@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from meshmsg import Peer, Stream
-from meshmsg._node import Node
+from meshmsg._peer.node import Node
 
 BURST = 200
 WAIT_S = 60.0

@@ -270,8 +270,8 @@ def test_more_acks_than_a_settlement_holds_are_all_said(
     bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second event: a range for each."""
-    monkeypatch.setattr("meshmsg._work.ACK_RANGES_MAX", 100)
-    monkeypatch.setattr("meshmsg._member.SETTLED_BYTES_MAX", bytes_max)
+    monkeypatch.setattr("meshmsg._groups.work_batch.ACK_RANGES_MAX", 100)
+    monkeypatch.setattr("meshmsg._groups.consumer.SETTLED_BYTES_MAX", bytes_max)
     count = 1000
     with mesh(members=1, prefetch=1000, order="none") as (boss, events):
         boss.publish_many("jobs.x", range(count))
@@ -336,7 +336,7 @@ def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its control channel is held up: for as long as a publisher takes to miss a lost member."""
-    monkeypatch.setattr("meshmsg._node.FAREWELL_S", 30.0)
+    monkeypatch.setattr("meshmsg._peer.node.FAREWELL_S", 30.0)
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
         event = events.get(30)
@@ -361,7 +361,7 @@ def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
 def test_member_whose_publisher_is_gone_does_not_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("meshmsg._node.FAREWELL_S", 3600.0)
+    monkeypatch.setattr("meshmsg._peer.node.FAREWELL_S", 3600.0)
     with mesh() as (boss, events):
         boss.close()
         events.close()

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import zmq
 
-from meshmsg import Peer, Stream, _group_publisher
-from meshmsg import _control as c
-from meshmsg.transports.workqueue import WorkMonitor
+from meshmsg import Peer, Stream
+from meshmsg._groups import dispatcher as _group_publisher
+from meshmsg._wire import control as c
+from meshmsg.transports.zmq.work_queue import WorkMonitor
 from tests.remote import wait_until
 
 

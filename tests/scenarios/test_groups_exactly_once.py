@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, Event, Peer, Stream, Subscription
-from meshmsg._control import Kept
-from meshmsg._frame import encode_frame
-from meshmsg._subframe import Work, encode_work
+from meshmsg._wire.control import Kept
+from meshmsg._wire.frame import encode_frame
+from meshmsg._wire.subframe import Work, encode_work
 from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until

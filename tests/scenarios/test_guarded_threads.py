@@ -130,7 +130,7 @@ def test_a_coroutine_that_waits_is_told_too() -> None:
 
 
 def test_a_poll_that_fails_for_good_ends_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshmsg._guard.FAILURES_MAX", 3)
+    monkeypatch.setattr("meshmsg._runtime.guard.FAILURES_MAX", 3)
     with Peer("pub") as pub:
         node = pub._open_node()
         monkeypatch.setattr(node._poller, "wait", fail)
@@ -155,7 +155,7 @@ def test_a_poll_that_fails_for_good_ends_the_thread(monkeypatch: pytest.MonkeyPa
 def test_a_part_of_a_turn_that_fails_costs_itself(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshmsg._guard.PROBLEM_S", 2.0)
+    monkeypatch.setattr("meshmsg._runtime.guard.PROBLEM_S", 2.0)
     with (
         Peer("pub", streams=[Stream("a.**")]) as pub,
         Peer("sub", connect=pub.address) as sub,
@@ -218,7 +218,7 @@ def test_a_defect_in_a_subscription_does_not_raise_in_get(
         assert event.data == 1
 
 
-@pytest.mark.parametrize("way", ["_intake.take_next", "_intake.Frame"])
+@pytest.mark.parametrize("way", ["take_next", "Frame"])
 def test_a_message_that_fails_is_asked_for_again(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost by it: the gap is found, and repaired."""
     with (
@@ -229,9 +229,9 @@ def test_a_message_that_fails_is_asked_for_again(way: str, monkeypatch: pytest.M
         pub.wait_for_subscribers("a.b", timeout=30)
         pub.publish("a.b", 0)
         assert events.get(timeout=30) is not None
-        if way == "_intake.Frame":
-            monkeypatch.setattr("meshmsg._intake.take_next", lambda *_: False)
-        monkeypatch.setattr(f"meshmsg.{way}", fail, raising=False)
+        if way == "Frame":
+            monkeypatch.setattr("meshmsg._receive.subscription_io.take_next", lambda *_: False)
+        monkeypatch.setattr(f"meshmsg._receive.subscription_io.{way}", fail, raising=False)
         for n in range(1, 6):
             pub.publish("a.b", n)
             events.get(timeout=0.05)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ConfigError, Peer, Stream
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_verify import summarize
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.verify import summarize
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_replay import taken
@@ -252,7 +252,7 @@ def test_holding_a_stream_without_a_log_is_no_matter(tmp_path: Path) -> None:
 
 
 def test_strange_commits_are_counted(tmp_path: Path) -> None:
-    from meshmsg._control import Commit, Place
+    from meshmsg._wire.control import Commit, Place
 
     with (
         Peer("pub", streams=[short()], data_dir=tmp_path / "pub") as pub,

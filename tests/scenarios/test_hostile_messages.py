@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 from meshmsg import BindError, Multicast, Peer, Stream, Subscription
-from meshmsg import _control as control
-from meshmsg.transports.multicast import MulticastClient, groups_of
+from meshmsg._wire import control
+from meshmsg.transports.udp.multicast import MulticastClient, groups_of
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -166,7 +166,7 @@ def test_a_defect_in_handling_a_notice_costs_that_notice(
 
     line = Multicast(f"239.255.7.42:{free_port()}")
     with recording(tmp_path) as (pub, victim, events):
-        monkeypatch.setattr("meshmsg._mcast_tuner.MulticastClient", refuse)
+        monkeypatch.setattr("meshmsg._receive.multicast_groups.MulticastClient", refuse)
         with Peer("fast", streams=[Stream("a.**", transport=line)], connect=victim.address):
             wait_until(lambda: events.stats()["counters"].get("io_errors", 0) > 0)
             all_come(pub, events)

@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from meshmsg import AsyncPeer, NameInUse, Peer, Stream
-from meshmsg import _control as control
-from meshmsg._namesakes import LOOKS_MAX
+from meshmsg._links.name_conflicts import LOOKS_MAX
+from meshmsg._wire import control
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 

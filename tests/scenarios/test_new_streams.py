@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer
-from meshmsg import _control as c
+from meshmsg._wire import control as c
 from tests.remote import wait_until
 
 EVENTS = list(range(100))

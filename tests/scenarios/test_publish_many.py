@@ -55,7 +55,7 @@ def test_exactly_the_events_before_the_bad_one_are_published(
     ):
         pub.run(
             "import asyncio, meshmsg\n"
-            "from meshmsg._async_peer import AsyncPeer\n"
+            "from meshmsg._peer.async_peer import AsyncPeer\n"
             "apeer = AsyncPeer('unopened')\n"
             "apeer._node = peer._node  # the verbs of the other kind of peer, on the same streams\n"
             "def run_async(*args, **more):\n"

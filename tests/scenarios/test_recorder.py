@@ -24,10 +24,10 @@ from meshmsg import (
     Stream,
     TopicError,
 )
-from meshmsg._replay_client import ReplayClient
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._replay.log_client import ReplayClient
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
 from meshmsg.testing import lose_frames
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until

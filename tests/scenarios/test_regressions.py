@@ -13,10 +13,10 @@ import zmq
 
 import meshmsg
 from meshmsg import Peer, Stream, Tuning
-from meshmsg import _control as control
-from meshmsg._outlet import Outlet
+from meshmsg._publish.published_stream import Outlet
+from meshmsg._wire import control
 from meshmsg.testing import lose_frames
-from meshmsg.transports.control import join_parts, split_parts
+from meshmsg.transports.zmq.control import join_parts, split_parts
 from tests.remote import RemotePeer, wait_until
 
 

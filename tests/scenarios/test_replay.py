@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, LogError, Loss, Multicast, Peer, Record, Stream, Subscription, Tuning
-from meshmsg._control import Subscribed
-from meshmsg._source import Said
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._receive.incoming_stream import Said
+from meshmsg._wire.control import Subscribed
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 

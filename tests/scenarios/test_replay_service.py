@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from meshmsg import ConfigError, Loss, Peer, ReplayError, Stream
-from meshmsg import _control as c
-from meshmsg import _replay_service as service
-from meshmsg._replay_client import LogEpoch, ReplayClient
-from meshmsg._replay_service import READS_EACH_MAX
-from meshmsg.transports.replay_socket import ReplaySocket
+from meshmsg._replay import log_server as service
+from meshmsg._replay.log_client import LogEpoch, ReplayClient
+from meshmsg._replay.log_server import READS_EACH_MAX
+from meshmsg._wire import control as c
+from meshmsg.transports.zmq.replay_socket import ReplaySocket
 from tests.remote import RemotePeer, wait_until
 
 ORDERS = Stream("orders.**", durability="log", segment_bytes="64KiB")

@@ -9,7 +9,7 @@ import zmq
 
 import meshmsg
 from meshmsg import Peer, PeerRefused, Stream
-from meshmsg import _control as control
+from meshmsg._wire import control
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 

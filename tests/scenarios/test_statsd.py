@@ -14,9 +14,9 @@ import pytest
 import statsd as statsd_package
 
 from meshmsg import BindError, ConfigError, Peer, Stream, Subscription
-from meshmsg.recovery.signed_packets import sign
-from meshmsg.recovery.statsd_aggregates import FATES
 from meshmsg.statsd import StatsdReporter, StatsdServer
+from meshmsg.statsd.aggregates import FATES
+from meshmsg.statsd.signed_packets import sign
 from tests.remote import wait_until
 
 

@@ -19,17 +19,11 @@ import pytest
 import zmq
 
 import meshmsg
-from meshmsg import (
-    AsyncPeer,
-    AsyncSubscription,
-    Peer,
-    Stream,
-    Subscription,
-    _async_peer,
-    _node,
-    _subscription,
-)
-from meshmsg import _control as c
+from meshmsg import AsyncPeer, AsyncSubscription, Peer, Stream, Subscription
+from meshmsg._peer import async_peer as _async_peer
+from meshmsg._peer import node as _node
+from meshmsg._receive import subscription as _subscription
+from meshmsg._wire import control as c
 from tests import processes
 from tests.remote import RemotePeer, wait_until
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from meshmsg import ClosedError, EventTooLarge, LogFull, Peer, Position, PublishTimeout, Stream
-from meshmsg.recovery.log_faults import Faults, FaultyFiles
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.faults import Faults, FaultyFiles
+from meshmsg.recovery.log.writer import LogWriter
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_replay import taken
@@ -78,7 +78,9 @@ def test_full_disk_tells_every_thread_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles(Random(1), Faults())
-    monkeypatch.setattr("meshmsg._durable.LogWriter", partial(LogWriter, files=files))
+    monkeypatch.setattr(
+        "meshmsg._publish.durable_streams.LogWriter", partial(LogWriter, files=files)
+    )
     told: Counter[str] = Counter()
     with Peer("pub", streams=[always()], data_dir=tmp_path) as pub:
         pub.publish("a.b", b"first")

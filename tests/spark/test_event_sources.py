@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import types as t
 
 from meshmsg import ConfigError, Loss, Peer, Stream
-from meshmsg._errors import ReplayError
-from meshmsg.recovery.log_files import REAL
-from meshmsg.spark_sink import peer_source
+from meshmsg._model.errors import ReplayError
+from meshmsg.recovery.log.files import REAL
 from meshmsg.spark_sink.errors import ShortRead
-from meshmsg.spark_sink.log_source import EventSource, LogSource
-from meshmsg.spark_sink.options import Options
-from meshmsg.spark_sink.peer_source import PeerSource
-from meshmsg.spark_sink.planning import earliest
-from meshmsg.spark_sink.positions import Epoch, Range
-from meshmsg.spark_sink.table import read_ranges
+from meshmsg.spark_sink.source import peer_source
+from meshmsg.spark_sink.source.log_source import EventSource, LogSource
+from meshmsg.spark_sink.source.options import Options
+from meshmsg.spark_sink.source.peer_source import PeerSource
+from meshmsg.spark_sink.source.planning import earliest
+from meshmsg.spark_sink.source.positions import Epoch, Range
+from meshmsg.spark_sink.source.table import read_ranges
 from tests.ports import free_port
 from tests.spark.logs import EPOCH, STREAM, TIME, E, Log, numbered, write_log
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import zmq
 
-from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning, _links, _scout
-from meshmsg import _control as c
-from meshmsg._config import config_from_tables
+from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning
+from meshmsg._links import outbound_peers as _links
+from meshmsg._links import resolver as _scout
+from meshmsg._model.config import config_from_tables
+from meshmsg._wire import control as c
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 

@@ -118,7 +118,7 @@ def test_peers_and_doctor_tell_of_those_in_other_folders(here: Path, there: Path
 
 
 def test_services_in_the_root_folder_are_alone_with_their_processes() -> None:
-    ask = "from meshmsg.transports.reach import folder_scope; print(folder_scope())"
+    ask = "from meshmsg.transports.discovery.addresses import folder_scope; print(folder_scope())"
     twice = f"import subprocess, sys; {ask}; subprocess.run([sys.executable, '-c', {ask!r}])"
 
     def scopes() -> list[str]:

@@ -138,7 +138,7 @@ def test_interpreter_that_ends_without_closing_says_nothing_of_zeroconf(mesh: st
 def test_where_zeroconf_does_not_work_the_log_says_why(
     mesh: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meshmsg import _scout
+    from meshmsg._links import resolver as _scout
 
     def refuse(*_: Any) -> None:
         raise OSError(19, "No such device")
@@ -172,7 +172,7 @@ class Deaf:
 def test_where_not_even_its_own_announcement_is_heard_the_log_says_so(
     mesh: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meshmsg import _scout
+    from meshmsg._links import resolver as _scout
 
     monkeypatch.setattr(_scout, "Beacon", Deaf)
     monkeypatch.setattr(_scout, "HINT_S", 0.05)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from meshmsg import Feed, Multicast, Peer, Stream, Subscription
-from meshmsg import _packet as packet
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame
-from meshmsg._multicast import split_group
+from meshmsg._model.multicast_config import split_group
+from meshmsg._wire import packet
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
 from tests import numbered
 from tests.remote import wait_until
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from meshmsg._control import stream_wire_id
-from meshmsg._multicast import split_group
+from meshmsg._model.multicast_config import split_group
+from meshmsg._wire.control import stream_wire_id
 from tests import processes
 from tests.remote import RemotePeer
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import BindError, ConfigError, Feed, Multicast, Peer, Stream
-from meshmsg.transports import multicast as transport
+from meshmsg.transports.udp import multicast as transport
 from tests import numbered
 from tests.netns import needs_namespaces
 from tests.remote import RemoteError, wait_until

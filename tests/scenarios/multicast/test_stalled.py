@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Feed, Multicast, Peer, PublishTimeout, Stream, Tuning
-from meshmsg import _packet as packet
+from meshmsg._wire import packet
 from tests import numbered
 from tests.remote import wait_until
 from tests.scenarios.multicast.test_bad_packets import STREAM, WIRE_ID, epoch_of, stranger_on
