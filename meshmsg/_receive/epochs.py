@@ -162,14 +162,16 @@ class Epochs:
         intake = self._intake
         put_all_together(intake, source, now)
         intake.wake_at(source, now)
-        if source.info.durable:
-            intake._report(intake)  # the publisher counts on us from now on, also through a crash
         receiver = source.receiver
         if receiver is not None and receiver.epoch == admission.epoch:
             self._come_back(source, receiver, admission, now)
-            return
-        left_at = [books.stop for books in source.old_books if books.epoch == admission.epoch]
-        self._begin(source, admission, max([admission.start, *left_at]), now)
+        else:
+            left_at = [books.stop for books in source.old_books if books.epoch == admission.epoch]
+            self._begin(source, admission, max([admission.start, *left_at]), now)
+        if source.info.durable or source.info.multicast is not None:
+            # The publisher counts on us from now on, also through a crash; of packets that came
+            # before now none was taken.
+            intake._report(intake)
 
     def _begin(self, source: Source, admission: Subscribed, start: int, now: float) -> None:
         """Receive an epoch from an event on."""
@@ -180,6 +182,7 @@ class Epochs:
                 source.old_books.append(source.books)
             source.books = _books(source, epoch, start)
             intake.born.discard(name)
+        intake.tuner.enter(source, admission)  # before a report can say that we are there
         receiver = source.receiver = StreamReceiver(
             name,
             epoch,
@@ -190,7 +193,6 @@ class Epochs:
         receiver.lent = start if admission.recorded else 0
         source.heard_next = max(start, admission.next)
         source.ladder.enter(epoch)
-        intake.tuner.enter(source, admission)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
         for frame in stash:
             if frame.epoch != epoch:
