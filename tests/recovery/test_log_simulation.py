@@ -31,10 +31,11 @@ CHUNK = 50
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
+@pytest.mark.parametrize("growth", [1, 4])
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_acknowledged_events_outlive_every_crash(first: int) -> None:
+def test_acknowledged_events_outlive_every_crash(first: int, growth: int) -> None:
     for seed in range(first, min(first + CHUNK, SEEDS)):
-        simulate(seed)
+        simulate(seed, growth=growth)
 
 
 # Seeds that found something ---------------------------------------------------------------------

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.tail import (
     AREA_HEAD,
     AREAS,
+    FILLS_NS,
     TAIL_FILE,
     AreaHead,
     Tail,
@@ -52,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 def tailed(files: FaultyFiles, epoch: int = 7, **options: Any) -> LogWriter:
     """A writer of a log with a small tail, in an epoch."""
-    writer = opened(files, **{"tail_bytes": AREA, **options})
+    writer = opened(files, **{"tail_bytes": AREA, "tail_growth": 1, **options})
     writer.begin(epoch)
     return writer
 
@@ -81,7 +83,7 @@ def stored(files: FaultyFiles) -> list[Any]:
 def reopened(files: FaultyFiles) -> LogWriter:
     """What the next start makes of a log, whose writer does not know of it."""
     files.locks.clear()
-    return opened(files, tail_bytes=AREA)
+    return opened(files, tail_bytes=AREA, tail_growth=1)
 
 
 def areas(files: FaultyFiles) -> list[tuple[int, AreaHead]]:
@@ -394,8 +396,8 @@ def test_tail_that_is_newer_than_the_segment_tells_what_is_missing_between() -> 
 def by_hand(files: FaultyFiles, wire_id: int, epoch: int, first: int, *payloads: bytes) -> None:
     """A tail as another writer would have left it."""
     files.remove(TAIL)
-    tail = Tail(files, PATH, wire_id, epoch, first, AREA)
-    tail.turn()
+    tail = Tail(files, PATH, wire_id, epoch, first, area_bytes=AREA, area_bytes_max=AREA)
+    tail.turn(large=False)
     for n, payload in enumerate(payloads):
         assert tail.frame.add("orders.eu", payload, n, raw=True)
     tail.close()
@@ -694,9 +696,9 @@ def test_area_that_was_synced_waits_for_its_segment(monkeypatch: pytest.MonkeyPa
     writer = tailed(files)
     true_turn = Tail.turn
 
-    def turn(self: Tail) -> None:
+    def turn(self: Tail, *, large: bool) -> None:
         files.notes.append("turn")
-        true_turn(self)
+        true_turn(self, large=large)
 
     monkeypatch.setattr(Tail, "turn", turn)
     fill(writer, 3)
@@ -726,8 +728,8 @@ def test_what_was_called_safe_outlives_a_power_failure_at_every_turn(
     writer = tailed(files, segment_bytes=rng.choice([4096 + 700, 4096 + 3000, 1 << 20]))
     true_turn = Tail.turn
 
-    def turn(self: Tail) -> None:
-        true_turn(self)
+    def turn(self: Tail, *, large: bool) -> None:
+        true_turn(self, large=large)
         check()
 
     def check() -> None:
@@ -773,7 +775,7 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     writer = tailed(files)
     wanted = fill(writer, 1)
     writer.flush()  # this area is called safe now
-    writer.make_room()
+    writer.make_room(AREA)
     wanted += fill(writer, 1)  # in the other one
     SlowFile.syncing.clear()
     SlowFile.go_on.clear()
@@ -785,7 +787,7 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
 
     def make_room() -> None:
         try:
-            writer.make_room()
+            writer.make_room(AREA)
             writer.add([("orders.eu", b"by a thread", 1, True, None, None)])
             wanted.append(b"by a thread")
         except LogFull as error:
@@ -806,6 +808,141 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     assert read(files) == wanted
     reopened(after := files.survivor(power=False)).close()
     assert read(after) == wanted
+
+
+def fill_area(writer: LogWriter) -> list[bytes]:
+    """Add events until the area has no room for another one."""
+    wanted = []
+    while not wanted or writer.frame.has_room(80):
+        wanted += fill(writer, 1)
+    return wanted
+
+
+class SlowWrites(FaultyFile):
+    """Its writes wait until they are let through."""
+
+    writing = threading.Event()
+    go_on = threading.Event()
+
+    def write_at(self, parts: Sequence[bytes], offset: int) -> int:
+        self.writing.set()
+        self.go_on.wait()
+        return super().write_at(parts, offset)
+
+
+def test_room_that_another_thread_made_is_found_while_the_segment_is_written() -> None:
+    files = memory()
+    writer = tailed(files)
+    wanted = fill_area(writer)
+    SlowWrites.writing.clear()
+    SlowWrites.go_on.clear()
+    writer._open()._active._file.__class__ = SlowWrites
+    storing = threading.Thread(target=writer.make_room, args=(80,), daemon=True)
+    storing.start()
+    assert SlowWrites.writing.wait(60)
+    finding = threading.Thread(target=writer.make_room, args=(80,), daemon=True)
+    try:
+        finding.start()
+        finding.join(60)
+        assert not finding.is_alive(), "it waits for who writes the segment"
+        assert writer.frame.add("orders.eu", b"meanwhile", 1)
+    finally:
+        SlowWrites.go_on.set()
+        storing.join(60)
+    assert writer._open().turns == 2
+    assert read(files) == [*wanted, b"meanwhile"]
+
+
+def test_threads_that_waited_for_the_lock_find_room_that_was_made() -> None:
+    files = memory()
+    writer = tailed(files)
+    wanted = fill_area(writer)
+    writer.frame.shut = True  # all have to take the lock
+    threads = [threading.Thread(target=writer.make_room, args=(80,)) for _ in range(4)]
+    with writer._open()._lock:
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert writer._open().turns == 2
+    assert read(files) == wanted
+
+
+# Growth ------------------------------------------------------------------------------------------
+
+
+def growing(files: FaultyFiles, now: list[int], **options: Any) -> LogWriter:
+    """A writer whose areas may become four times as large, at a time that is set by hand."""
+    return tailed(files, **{"tail_growth": 4, "clock": lambda: now[0], **options})
+
+
+def test_areas_grow_while_they_fill_within_20_ms_and_are_small_again_after_that() -> None:
+    files = memory()
+    now = [SECOND_NS]
+    writer = growing(files, now)
+    wanted = fill_area(writer)
+    assert len(files.content(TAIL)) == AREAS * AREA
+    now[0] += FILLS_NS - FILLS_NS // 10
+    wanted += fill(writer, 1)  # in a large one
+    assert len(files.content(TAIL)) == AREAS * 4 * AREA
+    wanted += fill_area(writer)
+    assert writer.frame.at > 3 * AREA
+    now[0] += 3 * FILLS_NS  # four times as much in less than four times as long
+    wanted += [*fill(writer, 1), *fill_area(writer)]
+    assert writer.frame.at > 3 * AREA
+    now[0] += 4 * FILLS_NS
+    wanted += [*fill(writer, 1), *fill_area(writer)]
+    assert writer.frame.at <= AREA
+    assert len(files.content(TAIL)) == AREAS * 4 * AREA
+    now[0] += FILLS_NS // 2
+    wanted += [*fill(writer, 1), *fill_area(writer)]
+    assert writer.frame.at > 3 * AREA
+    assert read(files) == wanted
+    assert read(files.survivor(power=False)) == wanted
+    writer.close()
+    assert read(files) == wanted
+
+
+def test_area_that_was_left_before_it_was_full_does_not_count_as_filled() -> None:
+    files = memory()
+    writer = growing(files, [SECOND_NS])
+    for _ in range(5):
+        fill(writer, 8)
+        writer._open().store()
+    assert len(files.content(TAIL)) == AREAS * AREA
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_what_was_called_durable_outlives_a_crash_at_any_step_of_growing(power: bool) -> None:
+    for step in range(100):
+        files = FaultyFiles(Random(step))
+        writer = growing(files, [SECOND_NS])
+        wanted = fill_area(writer)
+        writer.flush()
+        files.faults.crash_after = step
+        try:
+            fill(writer, 1)
+        except Crashed:
+            after = files.survivor(power=power)
+        else:
+            break  # it takes fewer steps
+        for _ in range(2):  # as the crash left it, and after the next start
+            assert read(after)[: len(wanted)] == wanted, step
+            reopened(after).close()
+    assert step > 3
+    assert len(files.content(TAIL)) == AREAS * 4 * AREA
+
+
+def test_where_there_is_no_space_to_grow_areas_stay_small() -> None:
+    files = memory()
+    writer = growing(files, [SECOND_NS])
+    wanted = fill_area(writer)
+    files.faults.capacity_bytes = files.used_bytes() + 3 * AREA
+    for _ in range(2):
+        wanted += [*fill(writer, 1), *fill_area(writer)]
+        assert writer.frame.at <= AREA
+        assert len(files.content(TAIL)) == AREAS * AREA
+    assert read(files.survivor(power=False)) == wanted
 
 
 # Words, retention, ends --------------------------------------------------------------------------
@@ -920,7 +1057,7 @@ def test_log_without_a_tail() -> None:
     files = memory()
     writer = tailed(files, tail_bytes=0)
     assert writer.event_bytes_max == 0
-    assert not writer.has_room(8)
+    assert not writer.frame.has_room(8)
     wanted = fill(writer, 3)
     assert stored(files) == wanted
     assert TAIL not in files.paths()
@@ -1004,6 +1141,6 @@ def publish_one(writer: LogWriter, n: int) -> None:
     """As a publisher does it: straight into the tail, and room is made where there is none."""
     payload = b"%d " % n * (n % 23 + 1)
     while writer.frame.shut or not writer.frame.add("orders.eu", payload, n, raw=True):
-        writer.make_room()
+        writer.make_room(ENTRY.size + len("orders.eu" + payload.decode()))
     if n % 5000 == 0:
         writer.flush()

@@ -48,6 +48,7 @@ class World:
     """One log through several lives."""
 
     seed: int
+    growth: int = 1
     rng: Random = field(init=False)
     written: dict[Place, bytes] = field(default_factory=dict)
     """All that may be there; the last payload where a number was tried again."""
@@ -71,6 +72,7 @@ class World:
             unsynced_bytes_max=rng.choice([2000, 1_000_000]),
             retention=Retention(bytes_max=rng.choice([None, 30_000])),
             tail_bytes=rng.choice([0, 1024, 4096, 16_384]),
+            tail_growth=self.growth,
         )
         self.retained = self.settings.retention.bytes_max is not None
 
@@ -208,9 +210,9 @@ class World:
         self.written, self.unsure = known, {}
 
 
-def simulate(seed: int, lives: int = 5) -> None:
-    """Several lives of a log; raises `AssertionError` that names the seed."""
-    world = World(seed)
+def simulate(seed: int, lives: int = 5, growth: int = 1) -> None:
+    """Several lives of a log, whose tail may grow; raises `AssertionError` that names the seed."""
+    world = World(seed, growth)
     try:
         for _ in range(lives):
             world.live()
