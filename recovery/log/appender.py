@@ -274,6 +274,9 @@ class Appender:
             self.frame.shut = self._unstored = True  # also if this is interrupted (Ctrl-C)
             self.frame.begin()
             try:
+                # What was refused may be whole there, and would count after a crash instead of the
+                # events that get its numbers now.
+                self._active.mend()
                 self._tail.turn(large=large)
             except OSError as error:
                 raise failure(self._path, error, "the tail could not be made") from error

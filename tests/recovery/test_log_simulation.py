@@ -66,6 +66,11 @@ def test_record_that_a_crash_tore_before_the_end_of_its_segment_is_in_the_tail()
     simulate(2261)
 
 
+def test_event_that_was_refused_is_never_found_in_the_place_of_another() -> None:
+    """A write failed when all was written but zeros, and could not be cut off before the crash."""
+    simulate(3549)
+
+
 # Flipped bytes ----------------------------------------------------------------------------------
 
 

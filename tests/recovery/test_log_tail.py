@@ -23,7 +23,9 @@ from meshmsg.recovery.log import seek as log_places
 from meshmsg.recovery.log.appender import LogSettings
 from meshmsg.recovery.log.faults import Crashed, FaultyFile, FaultyFiles
 from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.format import DATA_START
 from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.segment import Record, Segment
 from meshmsg.recovery.log.tail import (
     AREA_HEAD,
     AREAS,
@@ -391,6 +393,103 @@ def test_tail_that_is_newer_than_the_segment_tells_what_is_missing_between() -> 
     after.open(segment).truncate(4096)
     reopened(after).close()
     assert read(after) == [Loss(STREAM, 7, 0, first, "corrupt"), *wanted[first:]]
+
+
+class Refusing(FaultyFile):
+    """Writes, and says that it has not."""
+
+    def write_at(self, parts: Sequence[bytes], offset: int) -> int:
+        super().write_at(parts, offset)
+        raise OSError(5, "Input/output error")
+
+
+def test_number_of_a_refused_event_is_not_given_again_before_that_is_cut_off() -> None:
+    """It was whole in the segment, and after a crash it was there instead of the next one."""
+    files = memory()
+    writer = tailed(files)
+    wanted = fill(writer, 3)
+    writer._open().store()
+    file = writer._open()._active._file
+    assert isinstance(file, FaultyFile)
+    file.__class__ = Refusing
+    files.faults.truncate_error = 1.0
+    for payload in (b"refused" * 2000, b"too"):
+        with pytest.raises(LogError):
+            put(writer, payload)
+        file.__class__ = FaultyFile
+    assert writer.next == 3
+    files.faults.truncate_error = 0.0
+    wanted += fill(writer, 2)
+    after = files.survivor(power=False)
+    for _ in range(2):
+        assert read(after) == wanted
+        reopened(after).close()
+
+
+def records(files: FaultyFiles) -> list[Record]:
+    """What stands in the last segment, whole or not."""
+    name = LogFolder.of(DATA, STREAM, files=files).segments()[-1]
+    segment = Segment.open(files, PATH, name)
+    found, offset = [], DATA_START
+    while (record := segment.record(offset)) is not None:
+        found.append(record)
+        offset = record.end
+    return found
+
+
+def torn(files: FaultyFiles, at: Record) -> FaultyFiles:
+    """What a power failure leaves that takes the content of a record and spares all others."""
+    after = files.survivor(power=False)
+    name = LogFolder.of(DATA, STREAM, files=files).segments()[-1]
+    after.flip(f"{PATH}/{name.file}", at.end - 20)
+    return after
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_record_that_was_torn_before_others_is_taken_from_the_tail(lost: int) -> None:
+    """Its events were called durable, when only the tail had them; what follows is in no tail."""
+    files = memory()
+    writer = tailed(files)
+    wanted = fill(writer, 10)
+    writer.flush()
+    assert writer.durable == 10
+    wanted += fill(writer, 5)
+    large = b"large" * 2000
+    put(writer, large)
+    put(writer, large)
+    wanted += [large, large]
+    first, second, third, *_ = records(files)
+    after = torn(files, (first, second, third)[lost])
+    whole = (first, second, third)[lost].content is not None
+    assert whole
+    kept = [*wanted] if lost < 2 else [*wanted[:15], Loss(STREAM, 7, 15, 16, "corrupt"), large]
+    for _ in range(3):  # as the crash left it, and after each start
+        assert read(after, (7, 0)) == kept
+        again = reopened(after)
+        assert again.recovery.next == 17
+        again.close()
+    assert verify(LogFolder.of(DATA, STREAM, files=after)).is_good == (lost < 2)
+
+
+def test_crash_at_any_step_of_writing_a_segment_anew_loses_nothing() -> None:
+    files = memory()
+    writer = tailed(files)
+    wanted = [*fill(writer, 15), b"large" * 2000]
+    put(writer, wanted[-1])
+    for step in range(100):
+        after = torn(files, records(files)[0])
+        after.locks.clear()
+        after.faults.crash_after = step
+        try:
+            opened(after, tail_bytes=AREA).close()
+        except Crashed:
+            left = after.survivor(power=False)
+        else:
+            break
+        for _ in range(2):
+            assert read(left, (7, 0)) == wanted, step
+            reopened(left).close()
+    assert step > 5
 
 
 def by_hand(files: FaultyFiles, wire_id: int, epoch: int, first: int, *payloads: bytes) -> None:
