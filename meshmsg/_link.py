@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from meshmsg._errors import ProtocolError
 from meshmsg._message_fields import STREAMS_MAX
+from meshmsg.recovery.time_shares import TimeBudget
 
 if TYPE_CHECKING:
     from meshmsg import _control as c
@@ -60,6 +61,7 @@ class Link:
         self.listing: Listing | None = None  #: whose last page has yet to come
         self.untaken: set[str] = set()  #: streams that there was no room for
         self.last_seen = time.monotonic()
+        self.budget = TimeBudget()  #: of the I/O thread's time
         self.ping_due = 0.0
         self.reconnects = -1
         self.told = 0  #: streams of ours that the last hello named

@@ -25,6 +25,7 @@ from meshmsg._taken_streams import TakenStreams
 from meshmsg._topics import Pattern
 from meshmsg._turns import MESSAGES_A_TURN, Slice
 from meshmsg.recovery.meetings import Meetings
+from meshmsg.recovery.time_shares import NEVER
 from meshmsg.recovery.unconfirmed import Unconfirmed
 from meshmsg.transports.control import ControlClient
 from meshmsg.transports.doors import SHARE_OF_BACKS, connections_allowed, files_over
@@ -76,6 +77,7 @@ class Links:
         self._taken = TakenStreams(node.notes, node.counters, node.tuning.streams_max)
         self._sweep_due = 0.0
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
+        self._waiting_for_time: set[Link] = set()  # not read until their budgets fill
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
         """Connect to a peer and keep it connected."""
@@ -164,6 +166,7 @@ class Links:
         for owner in (link.client, link.client.monitor):
             self._by_owner.pop(id(owner), None)
             self._node._poller.remove(owner)
+        self._waiting_for_time.discard(link)
         link.client.close()
 
     def on_readable(self, owner: Any) -> None:
@@ -180,12 +183,12 @@ class Links:
             monitor.failure = ""
         if owner is monitor or link.client.monitor is not monitor:
             return
-        part = Slice()
+        part, client, began = Slice(), link.client, time.thread_time()
         for _ in range(MESSAGES_A_TURN):
-            parts = link.client.recv()
+            parts = client.recv()
             if parts is None:
                 return
-            link.last_seen = time.monotonic()
+            link.last_seen = now = time.monotonic()
             try:
                 self._on_message(link, parts)
             except MeshError as error:
@@ -193,8 +196,25 @@ class Links:
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
             except Exception:
                 self._node.guard.failed("a control message from who was dialled")
+            ended = time.thread_time()
+            link.budget.spend(ended - began, now=now)
+            began = ended
+            if id(client) not in self._by_owner:  # it is closed by now
+                return
+            if link.budget.due > now:
+                self._node.counters["answers_delayed"] += 1
+                self._waiting_for_time.add(link)
+                self._node._poller.remove(client)
+                return
             if part.is_over():
                 return
+
+    def _go_on(self, now: float) -> float:
+        """Read those again who have waited for their time; returns when to come again."""
+        for link in [link for link in self._waiting_for_time if link.budget.due <= now]:
+            self._waiting_for_time.discard(link)
+            self._node._poller.add(link.client)
+        return min((link.budget.due for link in self._waiting_for_time), default=NEVER)
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -558,7 +578,7 @@ class Links:
                 self._node.counters["subscriptions_repeated"] += 1
         for link, intake, infos in again.values():
             self._subscribe(link, intake, infos)
-        return self.unconfirmed.next_due
+        return min(self.unconfirmed.next_due, self._go_on(now))
 
     def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
         """Tell a publisher what a subscription is done with that its logs wait for; any thread."""

@@ -30,7 +30,7 @@ from meshmsg.transports.zmq_inlet import ZmqInlet
 from meshmsg.transports.zmq_port import port_of
 
 #: A turn of the I/O thread reads so many: whoever publishes waits meanwhile.
-READS_PER_DRAIN_MAX = 2000
+READS_PER_DRAIN_MAX = 64
 #: Tokens of one connection: a subscription has one, and connections of its own.
 TOKENS_EACH_MAX = 16
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.
