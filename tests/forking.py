@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-CHILD_S = 20.0
+CHILD_S = 60.0
 
 
 def in_child(function: Callable[[], Any], timeout: float = CHILD_S) -> Any:

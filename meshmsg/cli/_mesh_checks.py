@@ -8,16 +8,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from meshmsg import _control as c
-from meshmsg._errors import MeshError, WaitTimeout
-from meshmsg._link import Link
-from meshmsg._peer import Peer
-from meshmsg._scout import interfaces_of, others_text
+from meshmsg._links.outbound_peer import Link
+from meshmsg._links.resolver import interfaces_of, others_text
+from meshmsg._model.errors import MeshError, WaitTimeout
+from meshmsg._peer.peer import Peer
+from meshmsg._wire import control as c
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.cli._found import names_twice
-from meshmsg.transports.mdns import Beacon, Service
-from meshmsg.transports.reach import is_loopback, split_target, why_unreachable
-from meshmsg.transports.trials import path_mtu, why_no_data
+from meshmsg.transports.discovery.addresses import is_loopback, split_target, why_unreachable
+from meshmsg.transports.discovery.mdns import Beacon, Service
+from meshmsg.transports.probes import path_mtu, why_no_data
 
 MDNS_S = 3.0
 PORT_S = 2.0

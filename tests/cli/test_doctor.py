@@ -213,7 +213,7 @@ def test_small_buffers_little_space_and_few_files_are_warned_of(
 
 def test_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peer("late", mesh=MESH) as late, Peer("here", mesh=MESH, connect=late.address) as here:
-        here.wait_for_peers(timeout=20)
+        here.wait_for_peers(timeout=30)
         node = here._open_node()
         (link,) = node.links.up()
         real = node.questions.ask
@@ -283,7 +283,7 @@ def test_peers_that_are_found_are_listed(run: Any) -> None:
         desk.subscribe("quotes.**"),
         desk.subscribe("quotes.**", group="workers"),
     ):
-        desk.wait_for_peers(1, timeout=20)
+        desk.wait_for_peers(1, timeout=30)
         look = ("peers", "--mesh", mesh, "--discovery", "auto", "--wait", "20s")
         result = run(*look)
         assert result.exit_code == 0, result.stderr

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery import time_shares
-from meshmsg.recovery.time_shares import BURST_S, MESSAGE_S, NEVER, SHARE, TimeBudget, TimeShares
+from meshmsg.recovery.stream import time_shares
+from meshmsg.recovery.stream.time_shares import (
+    BURST_S,
+    MESSAGE_S,
+    NEVER,
+    SHARE,
+    TimeBudget,
+    TimeShares,
+)
 
 Shares = TimeShares[str, str]
 

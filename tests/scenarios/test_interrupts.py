@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._compiled import COMPILED
-from meshmsg._event import Loss
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._model.event import Loss
+from meshmsg._native import COMPILED
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="in Python an open frame can be interrupted between its columns"

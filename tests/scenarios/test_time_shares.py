@@ -8,8 +8,8 @@ import pytest
 import zmq
 
 from meshmsg import Peer, Stream
-from meshmsg import _control as control
-from meshmsg.recovery import time_shares
+from meshmsg._wire import control
+from meshmsg.recovery.stream import time_shares
 from tests.remote import wait_until
 
 
