@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import inspect as types
 
+from meshmsg._groups import work_batch
 from meshmsg._model import message_fields as fields
 from meshmsg._model.errors import ProtocolError
 from meshmsg._wire import control
@@ -349,6 +350,20 @@ def test_a_member_speaks_of_so_many_pieces_in_one_message(
     control.decode_message(enclosed(body | {part: [full] * count}))
     with pytest.raises(ProtocolError, match="ranges and refusals"):
         control.decode_message(enclosed(body | {part: [*[full] * count, full | {field: [piece]}]}))
+
+
+def test_whatever_a_member_says_fits_a_message() -> None:
+    """It adds settlements as long as there is room for any further one."""
+    pieces = work_batch.SETTLED_BYTES_MAX // work_batch.RANGE_BYTES_MAX
+    assert pieces + fields.ACK_RANGES_MAX + work_batch.NACKS_MAX <= fields.PIECES_MAX
+    last = control.Settlement(
+        "é" * fields.NAME_CHARS_MAX,
+        1,
+        [((1 << 63) - 1, (1 << 63) - 1, 1)] * fields.ACK_RANGES_MAX,
+        [control.Refusal(1, 1, error="é" * work_batch.ERROR_CHARS_MAX)] * work_batch.NACKS_MAX,
+    )
+    size = work_batch.SETTLED_BYTES_MAX + work_batch.bytes_at_most(last)
+    assert size <= control.SMALL_BYTES_MAX
 
 
 def test_large_message_has_to_begin_with_its_kind_and_an_answer_to_be_asked_for() -> None:

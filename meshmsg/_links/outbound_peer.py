@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from meshmsg.transports.zmq.control import ControlClient
 
 
+#: A page of a welcome that has not come by then is lost.
+PAGE_S = 5.0
+
+
 class Listing:
     """What a peer has, as its welcome tells page by page."""
 
@@ -27,6 +31,7 @@ class Listing:
         self.recorded: dict[str, c.StreamInfo] = {}
         self.members: set[int] = set()  #: of our members, who has asked for some of them
         self.pages = 0  #: that have come
+        self.due = time.monotonic() + PAGE_S  #: when the next one has to be here
 
     def is_next(self, welcome: c.Welcome, link: Link) -> bool:
         """Return True for the page that has to come, of the peer that began."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import Asked, Parted
-from meshmsg._links.outbound_peer import Link, Listing, data_address, reachable
+from meshmsg._links.outbound_peer import PAGE_S, Link, Listing, data_address, reachable
 from meshmsg._links.taken_streams import TakenStreams
 from meshmsg._model.errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._model.event import Position
@@ -385,6 +385,7 @@ class Links:
         link.streams.update(streams)
         link.recorded.update(recorded)
         listing.pages += 1
+        listing.due = time.monotonic() + PAGE_S
         inlets, names = self._node.inlets(), frozenset((*streams, *recorded))
         offers = self._meetings.on_welcome(
             link.instance, names, inlets, again=listing.again, begins=not page.page, more=page.more
@@ -639,6 +640,9 @@ class Links:
                 self._redial(link)
             elif link.state == "up":
                 self._ping(link, now)
+                if link.listing is not None and now >= link.listing.due:
+                    link.listing = None
+                    self._say_hello(link)  # it tells all of it anew
             elif link.state == "greeting":
                 self._greet(link)
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
