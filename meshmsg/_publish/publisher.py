@@ -280,9 +280,10 @@ class PublisherSide:
             self._follow_log(outlet)
             now_ns = time_ns()
             outlet.log.add([(topic, data, now_ns, raw, key, packed)])
-            seq = outlet.add(topic, data, now_ns, raw=raw)
+            seq = outlet.next
             if note is not None:
-                outlet.annotate(key, packed)
+                outlet.notes[seq] = note
+            outlet.add(topic, data, now_ns, raw=raw)
             outlet.size += len(data) + EVENT_COST
             if not outlet.holds and (now_ns > outlet.due_ns or outlet.size > outlet.size_max):
                 self._on_due(outlet, now_ns)

@@ -69,7 +69,7 @@ class RemoteSubscription:
         self.filter = TopicFilter(request.patterns)
         self.starts: dict[str, Start] = {}
         self.admitted: set[str] = set()
-        self.confirmed: set[str] = set()  #: durable streams of which it has heard that it is
+        self.confirmed: set[str] = set()  #: streams of which it has heard that it is
         self.absence = Absence()
         self.waited = True  #: while it is away
         self.resumed: set[str] = set()  #: streams on which it was here, until it was forgotten
@@ -468,11 +468,12 @@ class Subscribers:
 
     def _takers(self, outlet: Outlet, topic: str) -> int:
         # Of a durable stream only those count who know it: after a crash they ask for what they
-        # missed, while one whose answer was lost with the process would start anew.
-        name, durable = outlet.stream, outlet.log is not None
+        # missed, while one whose answer was lost with the process would start anew.  And of
+        # packets a receiver takes none before it knows with which one it begins.
+        name, knows = outlet.stream, outlet.log is not None or outlet.packets is not None
         known = sum(
             sub.absence.since is None
-            and name in (sub.confirmed if durable else sub.admitted)
+            and name in (sub.confirmed if knows else sub.admitted)
             and sub.filter.matches(topic)
             for sub in self.subs.values()
         )

@@ -25,8 +25,11 @@ class FrameBuilder:
 
     __slots__ = (
         "_capacity",
+        "_columns",
         "_spare",
         "_taken",
+        "_taken_count",
+        "_taken_first",
         "count",
         "first",
         "notes",
@@ -57,9 +60,11 @@ class FrameBuilder:
         self.size = 0  #: about how many bytes the frame will have
         self.notes: dict[int, Note] = {}  #: keys and headers by number
         self._capacity = self.CAPACITY_MIN
-        self.topics, self.payloads, self.times, self.raws = _blank_columns(self._capacity)
-        self._spare = _blank_columns(self._capacity)
-        self._taken: tuple[int, int, Columns] | None = None
+        self._columns = _blank_columns(self._capacity)
+        self.topics, self.payloads, self.times, self.raws = self._columns
+        self._spare: Columns | None = None  # for the next `take`
+        self._taken: Columns | None = None  # what is to be sealed
+        self._taken_first = self._taken_count = 0
 
     def __len__(self) -> int:
         return self.count
@@ -99,13 +104,17 @@ class FrameBuilder:
 
         Only the first `count` items of the columns are of this frame.  `give_back` them.
         """
-        topics, payloads, times, raws = self._spare
+        if self._spare is None:
+            self._spare = _blank_columns(self._capacity)
+        spare = self._spare
+        topics, payloads, times, raws = spare
         first = self.first
         count = self.count
-        old_topics = self.topics
-        old_payloads = self.payloads
-        old_times = self.times
-        old_raws = self.raws
+        self._taken_first = first
+        self._taken_count = count
+        self._taken = columns = self._columns
+        self._spare = None
+        self._columns = spare
         self.topics = topics
         self.payloads = payloads
         self.times = times
@@ -113,15 +122,13 @@ class FrameBuilder:
         self.first = first + count
         self.count = 0
         self.size = 0
-        return first, count, (old_topics, old_payloads, old_times, old_raws)
+        return first, count, columns
 
     def give_back(self, columns: Columns, count: int) -> None:
         """The columns are free for the next `take`; what they hold is let go."""
         if count == self._capacity < self.CAPACITY_MAX:
             self._capacity *= 4  # it was full: the next ones are larger
-        if len(columns[1]) < self._capacity:
-            self._spare = _blank_columns(self._capacity)
-        else:
+        if len(columns[1]) >= self._capacity:
             columns[1][:count] = _NOTHING[:count]
             self._spare = columns
 
@@ -136,20 +143,21 @@ class FrameBuilder:
         Until `finish`, it stays to be sealed: an interrupted attempt is made again.
         """
         if self._taken is None:
-            self._taken = self.take()
-        return self._taken[0], self._taken[1]
+            self.take()
+        return self._taken_first, self._taken_count
 
     def encode(self, stream: int, epoch: int, first: int | None = None) -> bytes:
         """The bytes of what `begin` took."""
         assert self._taken is not None
-        base, count, columns = self._taken
-        topics = columns[0][:count]
-        payloads = columns[1][:count]
-        times = columns[2][:count]
-        raws = columns[3][:count]
+        base, count = self._taken_first, self._taken_count
+        topics = self._taken[0][:count]
+        payloads = self._taken[1][:count]
+        times = self._taken[2][:count]
+        raws = self._taken[3][:count]
         same = topics.count(topics[0]) == count
         mixed = raws.count(raws[0]) != count
-        notes = {seq - base: note for seq, note in list(self.notes.items()) if seq < base + count}
+        every, own = list(self.notes.items()), range(base, base + count)
+        notes = {seq - base: note for seq, note in every if seq in own}
         return encode_frame(
             stream,
             epoch,
@@ -164,11 +172,12 @@ class FrameBuilder:
 
     def finish(self) -> None:
         """What `begin` took is sealed: let it go."""
-        if self._taken is not None:
-            base, count, columns = self._taken
-            self._taken = None
-            self.give_back(columns, count)
-            for seq in [seq for seq in list(self.notes) if seq < base + count]:
+        columns = self._taken
+        if columns is not None:
+            self._taken = None  # first: what is let go must not be sealed again
+            stop = self._taken_first + self._taken_count
+            self.give_back(columns, self._taken_count)
+            for seq in [seq for seq in list(self.notes) if seq < stop]:
                 del self.notes[seq]
 
     def seal(self, stream: int, epoch: int, first: int | None = None) -> bytes:

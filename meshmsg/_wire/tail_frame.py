@@ -133,11 +133,20 @@ if TYPE_CHECKING or not COMPILED:
             head = ENTRY.pack(0, 0, time_ns, self.count, *sizes, raw, 0)
             body = head[8:] + body
             area[at + 4 : at + used] = _WORD.pack(crc32c(body, self._salt)) + body
-            area[at : at + 4] = _WORD.pack(used)  # last: who reads meanwhile finds it whole
-            self.at = at + padded(used)
-            super().add(topic, payload, time_ns, raw=raw)
+            place, length, end = slice(at, at + 4), _WORD.pack(used), at + padded(used)
+            note = (key, headers)
+            # From here to `count` there is no call (`FrameBuilder.add` is written out), so Ctrl-C
+            # comes before all of it or after.
+            index = self.count
+            area[place] = length  # last of the entry: who reads meanwhile finds it whole
+            self.at = end
+            self.topics[index] = topic
+            self.payloads[index] = payload
+            self.times[index] = time_ns
+            self.raws[index] = raw
             if key is not None or headers is not None:
-                self.annotate(key, headers)
+                self.notes[self.first + index] = note
+            self.count = index + 1
             return True
 
 else:

@@ -27,6 +27,7 @@ CLOCK_FAIL_S = 5.0
 SEEN_MAX = 10
 #: A stream may wait for a moment: that is what backpressure does.
 BLOCKED_FAIL_S = 1.0
+CONTACT_FIX = "let its ports through the firewall, or have it listen on a network we share"
 NAME_FIX = "give each peer a name of its own, or stop the other one"
 
 
@@ -98,8 +99,12 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
             who = contact["peer"] or "a peer"
             where = ", ".join(f"{a}: {why}" for a, why in contact["reasons"].items())
             text = f"{who}, told by {' and '.join(contact['sources']) or 'nobody'}: {where}"
-            fix = "let its ports through the firewall, or have it listen on a network we share"
-            yield Finding("contact", WARN, text, fix)
+            fix = _refusal_fix(where)
+            status = FAIL if fix == NAME_FIX else WARN  # which nobody sees where it publishes
+            fix = (
+                fix or "let its ports through the firewall, or have it listen on a network we share"
+            )
+            yield Finding("contact", status, text, fix)
 
 
 def peers(peer: Peer, connect: list[str]) -> Iterator[Finding]:

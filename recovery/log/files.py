@@ -18,7 +18,7 @@ import fcntl
 import mmap
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Protocol
 from weakref import WeakSet
 
@@ -257,7 +257,10 @@ class RealFiles:
         except BlockingIOError:
             text = os.pread(fd, PID_BYTES_MAX, 0)
             os.close(fd)
-            raise Held(int(text) if text.strip().isdigit() else 0) from None
+            pid = int(text) if text.strip().isdigit() else 0
+            living = processes_with({os.path.realpath(path)})
+            # A child that was forked in C keeps the lock of a parent that has died.
+            raise Held(pid if pid in living else next(iter(living), pid)) from None
         except OSError:
             os.close(fd)
             raise
@@ -277,6 +280,21 @@ class RealFiles:
 
 
 REAL = RealFiles()
+
+
+def processes_with(targets: Set[str]) -> list[int]:
+    """Processes that have one of these open, as `/proc` names them; none where it does not tell."""
+    names = os.listdir("/proc") if os.path.isdir("/proc/self/fd") else []
+    return sorted(int(name) for name in names if name.isdecimal() and targets & _opened(name))
+
+
+def _opened(pid: str) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):  # the process has ended, or is another user's
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                found.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return found
 
 
 def write_all(file: File, parts: Sequence[bytes], offset: int) -> None:

@@ -10,11 +10,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from meshmsg import Peer, PublishTimeout, Security, Stream, Tuning
+from meshmsg import Peer, PeerConfig, PublishTimeout, Security, Stream, Tuning
 from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
 from meshmsg.cli._key_checks import keys
@@ -169,6 +170,24 @@ def test_another_mesh_is_named(run: Any) -> None:
     assert status == 1
     assert "meets mesh" in found["protocol"]["found"]
     assert found["protocol"]["fix"] == "give both the same --mesh"
+
+
+@pytest.mark.parametrize(
+    ("why", "status", "words"),
+    [
+        ("the name 'alpha' is in use at tcp://127.0.0.1:1 already", FAIL, "name of its own"),
+        ("no route to host", WARN, "firewall"),
+    ],
+)
+def test_contact_that_is_no_peer_of_ours_is_explained(why: str, status: str, words: str) -> None:
+    found = {"peer": "alpha", "sources": ["gossip"], "reason": why, "state": "refused"}
+    contact = found | {"reasons": {"tcp://127.0.0.1:2": why}}
+    tried = {"zeroconf": {"state": "off", "reason": ""}, "gossip": True, "contacts": [contact]}
+    figures = {"discovery": tried | {"elsewhere": [], "names": []}}
+    peer: Any = SimpleNamespace(stats=lambda: figures, peers=list, config=PeerConfig("x"))
+    *_, finding = _mesh_checks.discovery(peer, [])
+    assert (finding.check, finding.status) == ("contact", status)
+    assert words in finding.fix
 
 
 def test_unknown_interface_fails_and_lists_those_there_are(run: Any) -> None:

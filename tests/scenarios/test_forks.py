@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Loss, Peer, Stream
+from meshmsg import BindError, LogLocked, Loss, Peer, Stream
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.verify import verify
@@ -243,6 +243,22 @@ def test_an_idle_child_keeps_neither_port_nor_log_nor_name_from_the_next_start(
                 again.run("peer.wait_for_subscribers('orders.a', timeout=30)")
                 again.run("peer.publish('orders.a', b'1')")
                 assert sub.eval("int(events.get(30).data)") == 1
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_that_keeps_port_and_log_is_named_and_not_its_dead_parent(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    arguments: dict[str, Any] = {"streams": [Stream(**DURABLE)], "data_dir": tmp_path}
+    with forking("parent", streams=[DURABLE], data_dir=str(tmp_path), bind=address) as parent:
+        parent.run("peer.publish('orders.a', b'0')")
+        child = parent.eval("forking.forked_in_c()")
+        try:
+            parent.kill()
+            with pytest.raises(BindError, match=f"process {child}"), Peer("parent", bind=address):
+                pass
+            with pytest.raises(LogLocked, match=f"process {child}"), Peer("parent", **arguments):
+                pass
         finally:
             os.kill(child, signal.SIGKILL)
 

@@ -20,16 +20,27 @@ EVERYONE = ipaddress.ip_address("255.255.255.255")
 def folder_scope() -> str:
     """Return a number for the machine, user and folder in which this program runs.
 
-    Services run in `/` together, so there a session of processes stands for the folder.
+    Services run in `/` together, so there a session of processes stands for the folder.  Containers
+    may share the host's name and network, and have a folder of one name: what tells them apart is
+    that they see other processes, and that the folder is another one on the disk.
     """
     try:
-        folder = os.getcwd()
+        folder, disk = os.getcwd(), os.stat(".")
     except OSError:  # it was removed
-        folder = "/"
-    place = [socket.gethostname(), str(os.getuid()), folder]
+        folder, disk = "/", os.stat("/")
+    place = [socket.gethostname(), _container(), str(os.getuid()), folder]
+    place += [f"{disk.st_dev}:{disk.st_ino}"]
     if folder == "/":
         place.append(str(os.getsid(0)))
     return hashlib.blake2b(os.fsencode("\n".join(place)), digest_size=8).hexdigest()
+
+
+def _container() -> str:
+    """A name for all the processes that are seen here; empty where the system gives none."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 class Target(NamedTuple):

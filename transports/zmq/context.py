@@ -14,6 +14,7 @@ import zmq
 
 from meshmsg._model.errors import BindError
 from meshmsg._wire.frame import FRAME_BYTES_MAX
+from meshmsg.recovery.log.files import processes_with
 from meshmsg.transports.inherited import note_bound
 from meshmsg.transports.zmq.curve import Curve
 
@@ -27,6 +28,8 @@ MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + 4096
 SOCKETS_MAX = 49_152
 #: Who connects and does not say so in this time is disconnected.
 HANDSHAKE_S = 10.0
+#: State of a socket that listens, in the kernel's table of TCP.
+LISTENS = "0A"
 
 
 class Context:
@@ -88,18 +91,34 @@ def bind(socket: zmq.Socket[bytes], address: str) -> str:
     try:
         socket.bind(address.removesuffix(":0") + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
-        raise BindError(address, _bind_problem(error)) from None
+        raise BindError(address, _bind_problem(error, address)) from None
     real: str = socket.getsockopt_string(zmq.LAST_ENDPOINT)
     note_bound(socket, real)
     return real
 
 
-def _bind_problem(error: zmq.ZMQError) -> str:
+def _bind_problem(error: zmq.ZMQError, address: str) -> str:
     if error.errno == zmq.EADDRINUSE:
-        return "the port is taken: stop who has it, or choose another (':*' takes a free one)"
+        by = "".join(f" by process {pid}" for pid in _listeners(address)[:1])
+        return f"the port is taken{by}: free it, or choose another (':*' takes a free one)"
     if error.errno in (zmq.EADDRNOTAVAIL, errno.ENODEV):
         return "no interface of this machine has that address"
     return f"{error.strerror}"
+
+
+def _listeners(address: str) -> list[int]:
+    """Processes that listen at the port, a forked child of a dead one among them (Linux)."""
+    port = address.rpartition(":")[2]
+    sockets: set[str] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(table, encoding="ascii") as lines:
+            rows = [line.split() for line in lines][1:]
+            sockets |= {
+                f"socket:[{row[9]}]"
+                for row in rows
+                if row[3] == LISTENS and port.isdecimal() and row[1].endswith(f":{int(port):04X}")
+            }
+    return processes_with(sockets) if sockets else []
 
 
 def companion(address: str) -> str:

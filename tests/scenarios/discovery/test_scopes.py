@@ -117,9 +117,38 @@ def test_peers_and_doctor_tell_of_those_in_other_folders(here: Path, there: Path
         assert desk.address in found[0]
 
 
+SCOPE = "from meshmsg.transports.discovery.addresses import folder_scope; print(folder_scope())"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        ["unshare", "--pid", "--fork", "--mount-proc"],
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t tmpfs x "$PWD" && cd "$PWD" && exec "$@"',
+            "sh",
+        ],
+    ],
+    ids=["processes", "disk"],
+)
+def test_folder_of_the_same_name_in_a_container_is_another(
+    tmp_path: Path, container: list[str]
+) -> None:
+    def scope(*within: str) -> str:
+        command = [*within, sys.executable, "-c", SCOPE]
+        found = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+        return found.stdout
+
+    assert scope() == scope()
+    assert scope() != scope(*container)
+
+
 def test_services_in_the_root_folder_are_alone_with_their_processes() -> None:
-    ask = "from meshmsg.transports.discovery.addresses import folder_scope; print(folder_scope())"
-    twice = f"import subprocess, sys; {ask}; subprocess.run([sys.executable, '-c', {ask!r}])"
+    twice = f"import subprocess, sys; {SCOPE}; subprocess.run([sys.executable, '-c', {SCOPE!r}])"
 
     def scopes() -> list[str]:
         command = [sys.executable, "-u", "-c", twice]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from typing import Any
 
 import pytest
 
-from meshmsg import Feed, Multicast, Peer, Stream, testing
+from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
+from meshmsg._receive.multicast_groups import Tuner
 from tests import numbered
 from tests.remote import RemotePeer
 from tests.scenarios.multicast.conftest import new_group
@@ -39,6 +42,31 @@ def test_events_arrive_complete_and_in_order(group: str, ledger: object, percent
         finally:
             for sub in subs:
                 sub.close()
+
+
+def test_receiver_counts_when_it_takes_packets(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    enter, asked, may_enter = Tuner.enter, threading.Event(), threading.Event()
+
+    def enter_later(*arguments: Any) -> None:
+        asked.set()
+        assert may_enter.wait(60)
+        enter(*arguments)
+
+    monkeypatch.setattr(Tuner, "enter", enter_later)
+    with (
+        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        try:
+            assert asked.wait(60)
+            with pytest.raises(WaitTimeout):
+                pub.wait_for_subscribers("a.b", timeout=0.5)
+        finally:
+            may_enter.set()
+        pub.wait_for_subscribers("a.b", timeout=60)
+        pub.publish_many("a.b", numbered.payloads(0, 1000))
+        assert numbered.Reader(events).read(1000)["delivered"] == 1000
 
 
 def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:
