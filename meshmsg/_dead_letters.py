@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from meshmsg._config import DEAD_PREFIX, Stream
 from meshmsg._errors import ClosedError, LogError
 from meshmsg._frame import HEADERS_BYTES_MAX, encode_headers
 from meshmsg._group_books import Seat
+from meshmsg._outlet import Outlet
+from meshmsg._runs import Run
+from meshmsg._streams import Streams
 from meshmsg.recovery.group_policy import DeadLetter
-
-if TYPE_CHECKING:
-    from meshmsg._outlet import Outlet
-    from meshmsg._publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -47,8 +47,17 @@ def _word(codec: str) -> str:
 class DeadLetters:
     """The dead letters of a peer; called with the publishing side's lock held."""
 
-    def __init__(self, side: PublisherSide) -> None:
-        self._side = side
+    def __init__(
+        self,
+        peer: str,
+        streams: Streams,
+        declare: Callable[[Stream], Outlet],
+        publish_run: Callable[[Outlet, str, Run, None, Callable[[], None]], Any],
+    ) -> None:
+        self._peer = peer
+        self._streams = streams
+        self._declare = declare
+        self._publish_run = publish_run
         self._outlets: dict[_Kind, Outlet] = {}
 
     def is_of(self, outlet: Outlet, group: str) -> bool:
@@ -67,10 +76,10 @@ class DeadLetters:
                 label += f"+{_word(codec.name)}"
             if any(other.safety != kind.safety for other in others):
                 label += f"+{kind.safety}"
-            stream = f"{self._side._config.name}/{label}"
-            found = self._side._outlets.get(stream)
+            stream = f"{self._peer}/{label}"
+            found = self._streams.outlets.get(stream)
             if found is None:
-                found = self._side._declare(
+                found = self._declare(
                     Stream(
                         f"{DEAD_PREFIX}{name}",
                         name=label,
@@ -83,7 +92,6 @@ class DeadLetters:
                         event_bytes_max=config.event_bytes_max,
                     )
                 )
-                self._side.announce()
             self._outlets[kind] = found
         return found
 
@@ -103,7 +111,7 @@ class DeadLetters:
                 if seat.kept:
                     group.owe(letters[at:])
                     seat.bury_at = now + RETRY_S
-                self._side.counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
+                self._streams.counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
                 if isinstance(error, LogError):  # else the peer is on its way down
                     log.error("a dead letter of group %s was not kept: %s", group.name, error)
                 return
@@ -125,14 +133,11 @@ class DeadLetters:
         headers = encode_headers({**frame.headers_at(index), **history})
         if len(headers) > HEADERS_BYTES_MAX:  # its own stay where it came from
             headers = encode_headers(history)
-        self._side.publish_sealed(
-            self.outlet_for(name, seat.outlet),
-            f"{DEAD_PREFIX}{name}",
-            frame.payload_at(index),
-            raw=frame.is_raw(index),
-            key=frame.key_at(index),
-            headers=headers,
-        )
+        payload, key = frame.payload_at(index), frame.key_at(index)
+        keys = {} if key is None else {0: key}
+        run = Run([payload], frame.is_raw(index), keys, {0: headers}, len(payload))
+        dead = self.outlet_for(name, seat.outlet)
+        self._publish_run(dead, f"{DEAD_PREFIX}{name}", run, None, _nobody)  # it never blocks
         log.warning(
             "group %s gave up %s@%d:%d after %d attempts: %s",
             name,
@@ -142,3 +147,7 @@ class DeadLetters:
             trouble.attempt,
             trouble.error or trouble.reason,
         )
+
+
+def _nobody() -> None:
+    """Rung for nobody."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from meshmsg._control import Claimed, Join, Refusal
 from meshmsg.recovery.group_policy import GroupPolicy
 from meshmsg.recovery.group_recall import Failure
+from meshmsg.recovery.work_group import WorkGroup
 from meshmsg.recovery.work_line import Line
-
-if TYPE_CHECKING:
-    from meshmsg._outlet import Outlet
-    from meshmsg.recovery.work_group import WorkGroup
 
 AckRange = tuple[int, int, int]
 
@@ -56,6 +52,6 @@ def had_by(group: WorkGroup, sub: int, claim: Claimed) -> Claimed:
     return Claimed(claim.stream, epoch, had(claim.acks), nacks, had(claim.held))
 
 
-def takes_all_of(policy: GroupPolicy, outlet: Outlet) -> bool:
+def takes_all_of(policy: GroupPolicy, topics: str) -> bool:
     """Whether a group takes every topic of a stream, and nobody needs to look at them."""
-    return "**" in policy.patterns or outlet.config.topics in policy.patterns
+    return "**" in policy.patterns or topics in policy.patterns

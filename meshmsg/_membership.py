@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from meshmsg._batch import run_out
 from meshmsg._codecs import received_codec
 from meshmsg._control import (
     Claimed,
@@ -321,10 +322,11 @@ class Membership(Settler):
         """What the application has not seen is sent again, to whomever."""
         batch = self.current
         if batch is not None and batch.source is source:
-            rest = {event._index for event in self.iterator}  # each goes to one of us
-            if rest:
-                handed = [index for index in batch.indices if index not in rest]
-                self._forget(batch, sorted(rest))
+            left = run_out(self.iterator)
+            if left:
+                places = list(batch.indices)
+                handed = places[: len(places) - left]
+                self._forget(batch, places[len(places) - left :])
                 self.current = self._part_of(batch, handed) if handed and self._auto else None
         for item in self._ready:
             if isinstance(item, WorkBatch) and item.source is source:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from meshmsg._codecs import Codec, codec_for
 from meshmsg._config import Stream, Tuning
 from meshmsg._control import Start, StreamInfo
-from meshmsg._group_books import Seat
 from meshmsg._mcast_out import PacketOutlet
 from meshmsg._open_frame import OpenFrame
 from meshmsg.recovery.log_folder import LogFolder
@@ -34,7 +33,7 @@ class Outlet(OpenFrame):
         "config",
         "event_bytes_max",
         "gate_waiters",
-        "groups",
+        "has_groups",
         "log",
         "marked_by",
         "packets",
@@ -96,7 +95,7 @@ class Outlet(OpenFrame):
         self.dirty = False  #: the gathering thread was called for the open frame
         self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
-        self.groups: list[Seat] = []  #: work groups that take events
+        self.has_groups = False  #: that take events
         self.sent_ns = 0  #: when the last frame left
         self.due_ns = 0  #: an event after this time sends the open frame
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,13 +21,11 @@ from meshmsg._errors import LogError, TopicError
 from meshmsg._event import Loss
 from meshmsg._guard import Guard
 from meshmsg._message_fields import EPOCHS_MAX, PART_FRAMES_MAX, as_text
+from meshmsg._outlet import Outlet
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
 from meshmsg.recovery.quotas import Owner, Quota
-
-if TYPE_CHECKING:
-    from meshmsg._publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -67,11 +65,11 @@ class LogEntry(NamedTuple):
     recorded: bool = False
 
 
-def own_entries(publisher: PublisherSide) -> list[LogEntry]:
+def own_entries(outlets: Iterable[Outlet]) -> list[LogEntry]:
     """The logs of a peer's durable streams."""
     return [
         LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
-        for o in list(publisher._outlets.values())
+        for o in outlets
         if o.log is not None
     ]
 
