@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from meshmsg._config import DEAD_PREFIX, Stream
 from meshmsg._errors import ClosedError, LogError
 from meshmsg._frame import HEADERS_BYTES_MAX, encode_headers
 from meshmsg._group_books import Seat
 from meshmsg._outlet import Outlet
-from meshmsg._runs import Run
-from meshmsg._streams import Streams
 from meshmsg.recovery.group_policy import DeadLetter
 
 log = logging.getLogger("meshmsg.peer")
@@ -22,6 +21,9 @@ log = logging.getLogger("meshmsg.peer")
 #: A dead letter that could not be kept is tried again after this long.
 RETRY_S = 1.0
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,16}")
+
+#: Publishes one event of a topic: its payload, whether it was given as bytes, its key, its headers.
+Publish = Callable[[Outlet, str, bytes, bool, str | None, bytes], None]
 
 
 class _Kind(NamedTuple):
@@ -50,14 +52,16 @@ class DeadLetters:
     def __init__(
         self,
         peer: str,
-        streams: Streams,
+        streams: Mapping[str, Outlet],
+        counters: Counter[str],
         declare: Callable[[Stream], Outlet],
-        publish_run: Callable[[Outlet, str, Run, None, Callable[[], None]], Any],
+        publish: Publish,
     ) -> None:
         self._peer = peer
         self._streams = streams
+        self._counters = counters
         self._declare = declare
-        self._publish_run = publish_run
+        self._publish = publish
         self._outlets: dict[_Kind, Outlet] = {}
 
     def is_of(self, outlet: Outlet, group: str) -> bool:
@@ -77,7 +81,7 @@ class DeadLetters:
             if any(other.safety != kind.safety for other in others):
                 label += f"+{kind.safety}"
             stream = f"{self._peer}/{label}"
-            found = self._streams.outlets.get(stream)
+            found = self._streams.get(stream)
             if found is None:
                 found = self._declare(
                     Stream(
@@ -111,7 +115,7 @@ class DeadLetters:
                 if seat.kept:
                     group.owe(letters[at:])
                     seat.bury_at = now + RETRY_S
-                self._streams.counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
+                self._counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
                 if isinstance(error, LogError):  # else the peer is on its way down
                     log.error("a dead letter of group %s was not kept: %s", group.name, error)
                 return
@@ -133,11 +137,14 @@ class DeadLetters:
         headers = encode_headers({**frame.headers_at(index), **history})
         if len(headers) > HEADERS_BYTES_MAX:  # its own stay where it came from
             headers = encode_headers(history)
-        payload, key = frame.payload_at(index), frame.key_at(index)
-        keys = {} if key is None else {0: key}
-        run = Run([payload], frame.is_raw(index), keys, {0: headers}, len(payload))
-        dead = self.outlet_for(name, seat.outlet)
-        self._publish_run(dead, f"{DEAD_PREFIX}{name}", run, None, _nobody)  # it never blocks
+        self._publish(
+            self.outlet_for(name, seat.outlet),
+            f"{DEAD_PREFIX}{name}",
+            frame.payload_at(index),
+            frame.is_raw(index),
+            frame.key_at(index),
+            headers,
+        )
         log.warning(
             "group %s gave up %s@%d:%d after %d attempts: %s",
             name,
@@ -147,7 +154,3 @@ class DeadLetters:
             trouble.attempt,
             trouble.error or trouble.reason,
         )
-
-
-def _nobody() -> None:
-    """Rung for nobody."""

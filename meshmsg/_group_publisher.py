@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from meshmsg._config import PeerConfig, check_group
+from meshmsg._config import PeerConfig, Stream, check_group
 from meshmsg._control import (
     Gone,
     Join,
@@ -25,7 +25,7 @@ from meshmsg._control import (
     Unjoined,
 )
 from meshmsg._control_sender import ControlSender
-from meshmsg._dead_letters import DeadLetters
+from meshmsg._dead_letters import DeadLetters, Publish
 from meshmsg._durable import DurableSide
 from meshmsg._errors import BindError, LogError, MeshError
 from meshmsg._group_books import Seat, Seats, group_stats, live_row, row_of
@@ -36,7 +36,6 @@ from meshmsg._group_words import on_line, policy_of, takes_all_of
 from meshmsg._log_limit import LogLimit
 from meshmsg._message_fields import NACK_RANGES_MAX, as_text
 from meshmsg._outlet import Outlet
-from meshmsg._stream_gates import StreamGates
 from meshmsg._streams import Streams
 from meshmsg._subframe import encode_work
 from meshmsg._topics import TopicFilter
@@ -84,18 +83,19 @@ class GroupSide:
         self,
         config: PeerConfig,
         streams: Streams,
-        gates: StreamGates,
         control: ControlSender,
         durable: DurableSide,
-        dead: DeadLetters,
         wake: Callable[[], None],
+        reopen: Callable[[Outlet], None],
+        declare: Callable[[Stream], Outlet],
+        publish: Publish,
     ) -> None:
         self._tuning = config.tuning
         self._streams = streams
         self._counters = streams.counters
-        self._gates = gates
+        self._reopen = reopen  # a stream that was shut, if nobody is in the way any more
         self._control = control
-        self._dead = dead
+        self._dead = DeadLetters(config.name, streams.outlets, streams.counters, declare, publish)
         self._wake = wake
         self.members: dict[int, RemoteMember] = {}
         self.seats = Seats()
@@ -201,7 +201,7 @@ class GroupSide:
         self._founders.pop(id(seat), None)
         self.keeper.forget(seat)
         outlet.sender.flow.release(seat.claim.sub, now=now)
-        self._gates.reopen(outlet)
+        self._reopen(outlet)
 
     # --- members ---
 
@@ -514,7 +514,7 @@ class GroupSide:
                 seat.empty_since = now
                 if seat.kept:
                     seat.outlet.sender.flow.let_go(seat.claim, now=now)
-                    self._gates.reopen(seat.outlet)
+                    self._reopen(seat.outlet)
             if seat.proven or seat.declared or self._present(seat):
                 self._dispatch(seat, now)
             else:
@@ -582,7 +582,7 @@ class GroupSide:
             now=now,
         )
         if seat.outlet.gated:
-            self._gates.reopen(seat.outlet)
+            self._reopen(seat.outlet)
         self._streams.changed.notify_all()
 
     def _tell_losses(self, seat: Seat, losses: list[tuple[int, int, str]]) -> None:

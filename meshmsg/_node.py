@@ -42,7 +42,7 @@ from meshmsg._publisher import PublisherSide
 from meshmsg._questions import Questions
 from meshmsg._reception import Client, Reception
 from meshmsg._recorder import Recorder, RecorderIntake
-from meshmsg._replay_service import LogEntry, ReplayService, own_entries
+from meshmsg._replay_service import LogEntry, ReplayService
 from meshmsg._source import Join, RepairFrame, Said, StartAt, TailHint
 from meshmsg._status_reports import StatusReports
 from meshmsg._topics import TopicFilter
@@ -415,7 +415,12 @@ class Node:
     def _log_entries(self) -> list[LogEntry]:
         """The logs that others may read here."""
         recorded = [] if self.recorder is None else self.recorder.lender.entries()
-        return own_entries(self.publisher.outlets()) + recorded
+        own = [
+            LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
+            for o in self.publisher.outlets()
+            if o.log is not None
+        ]
+        return own + recorded
 
     def clients(self) -> list[Client]:
         """Those who dialled us."""

@@ -35,7 +35,6 @@ from meshmsg._control import (
     stream_wire_id,
 )
 from meshmsg._control_sender import ControlSender
-from meshmsg._dead_letters import DeadLetters
 from meshmsg._durable import DurableSide
 from meshmsg._errors import ClosedError, EventTooLarge, MeshError, NoStream
 from meshmsg._event import Position
@@ -121,8 +120,16 @@ class PublisherSide:
         self._pass = gates.wait  # the compiled core calls it by this name
         self.durable = durable = DurableSide(config, streams, control, wake, self._send_safe)
         self._spills = SpillPlace(config)
-        dead = DeadLetters(config.name, streams, self._declare_late, self.publish_run)
-        self.groups = GroupSide(config, streams, gates, control, durable, dead, wake)
+        self.groups = GroupSide(
+            config,
+            streams,
+            control,
+            durable,
+            wake,
+            gates.reopen,
+            self._declare_late,
+            self._publish_dead,
+        )
         self.subscribers = Subscribers(
             streams, gates, control, durable, config.tuning, self.find, self.groups.takers
         )
@@ -488,6 +495,14 @@ class PublisherSide:
         self._wait_safe(outlet, last)
         return Position(outlet.stream, outlet.epoch, last)
 
+    def _publish_dead(
+        self, outlet: Outlet, topic: str, payload: bytes, raw: bool, key: str | None, headers: bytes
+    ) -> None:
+        """One event that is encoded already, on a stream that never blocks."""
+        keys = {} if key is None else {0: key}
+        run = Run([payload], raw, keys, {0: headers}, len(payload))
+        self.publish_run(outlet, topic, run, None, _nobody)
+
     def find(self, topic: str) -> Outlet:
         """The stream of a topic; raises `NoStream`, `TopicError`."""
         outlet = self._routes.get(topic)  # an outlet with an empty frame is false
@@ -826,3 +841,7 @@ class PublisherSide:
             if outlet.spill is not None:
                 outlet.spill.close()
         self._spills.close()
+
+
+def _nobody() -> None:
+    """Rung for nobody."""

@@ -21,7 +21,6 @@ from meshmsg._errors import LogError, TopicError
 from meshmsg._event import Loss
 from meshmsg._guard import Guard
 from meshmsg._message_fields import EPOCHS_MAX, PART_FRAMES_MAX, as_text
-from meshmsg._outlet import Outlet
 from meshmsg._topics import Pattern, TopicFilter
 from meshmsg.recovery.log_folder import LogFolder
 from meshmsg.recovery.log_reader import LogReader
@@ -63,15 +62,6 @@ class LogEntry(NamedTuple):
     next: int
     """One past the newest event of it."""
     recorded: bool = False
-
-
-def own_entries(outlets: Iterable[Outlet]) -> list[LogEntry]:
-    """The logs of a peer's durable streams."""
-    return [
-        LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
-        for o in outlets
-        if o.log is not None
-    ]
 
 
 class _Read:
