@@ -65,6 +65,8 @@ class Retention:
                 if not word[-1:].isalpha():
                     raise ConfigError("retention", "a unit is missing")
                 age_s = parse_time("retention", word)
+                if not age_s:
+                    raise ConfigError("retention", "it would keep nothing")
             except ConfigError:
                 problem = f"{text!r} is not an age or a size: write '7d', '10GB' or '7d,10GB'"
                 raise ConfigError("retention", problem) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,24 +27,28 @@ def word(text: str) -> str:
 
 def metrics_of(stats: Mapping[str, Any]) -> tuple[Values, Values]:
     """What `peer.stats()` says, as counters (since its start) and levels."""
-    counters: Values = {}
-    levels: Values = {}
+    counters: Values = defaultdict(float)
+    levels: Values = defaultdict(float)
     for name, value in stats["counters"].items():
         counters[f"counters.{name}"] = value
     for name, stream in stats["streams"].items():
-        at = f"streams.{word(name)}"
-        counters |= {f"{at}.{key}": stream[key] for key in _STREAM_COUNTERS}
-        levels |= {f"{at}.{key}": float(stream[key]) for key in _STREAM_LEVELS}
+        at = f"streams.{word(name)}"  # several streams may have one word: they are added up
+        for key in _STREAM_COUNTERS:
+            counters[f"{at}.{key}"] += stream[key]
+        for key in _STREAM_LEVELS:
+            levels[f"{at}.{key}"] += stream[key]
         readers = stream["subscribers"]
-        levels[f"{at}.subscribers"] = len(readers)
-        levels[f"{at}.behind"] = max((reader["behind"] for reader in readers), default=0)
+        levels[f"{at}.subscribers"] += len(readers)
+        behind = max((reader["behind"] for reader in readers), default=0)
+        levels[f"{at}.behind"] = max(levels[f"{at}.behind"], behind)
         for group in stream["groups"]:
             below = f"{at}.groups.{word(group['name'])}"
-            levels[f"{below}.lag"] = group["lag"]
-            levels[f"{below}.members"] = len(group["members"])
-            counters |= {f"{below}.{key}": group[key] for key in ("acked", "dead", "redelivered")}
+            levels[f"{below}.lag"] += group["lag"]
+            levels[f"{below}.members"] += len(group["members"])
+            for key in ("acked", "dead", "redelivered"):
+                counters[f"{below}.{key}"] += group[key]
     for name, value in _sources(stats):
-        counters[name] = counters.get(name, 0) + value
+        counters[name] += value
     levels["links.up"] = sum(link["state"] == "up" for link in stats["links"])
     return counters, levels
 

@@ -98,7 +98,7 @@ class FaultyFile:
             grows = max(0, offset + len(data) - len(self._inode.content))
             room = max(0, faults.capacity_bytes - files.used_bytes())
             if grows > room:
-                data = data[: len(data) - (grows - room)]
+                data = data[: max(0, len(data) - (grows - room))]
                 if not data:
                     raise OSError(errno.ENOSPC, "No space left on device")
         if files.is_crash():
@@ -259,22 +259,27 @@ class FaultyFiles:
 
     def flip(self, path: str, offset: int, bits: int = 1) -> None:
         """Damage a byte, on the disk and in memory."""
-        self._names[path].content[offset] ^= bits
+        inode = self._names[path]
+        inode.content[offset] ^= bits
+        if offset < len(inode.disk):
+            inode.disk[offset] ^= bits
 
     # --- files ---
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> FaultyFile:
         """See `Files`."""
-        inode = self._names.get(path)
         if create:
-            if inode is not None:
+            if path in self._names:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
             self.step()
-            inode = _Inode()
-            self._change({path: inode})
+            self._change({path: _Inode()})
+        return FaultyFile(self, self._inode(path))
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._names.get(path)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        return FaultyFile(self, inode)
+        return inode
 
     def _change(self, change: dict[str, _Inode | None]) -> None:
         _apply(self._names, change)
@@ -299,8 +304,9 @@ class FaultyFiles:
 
     def replace(self, source: str, target: str) -> None:
         """See `Files`."""
+        inode = self._inode(source)
         self.step()
-        self._change({source: None, target: self._names[source]})
+        self._change({source: None, target: inode})
 
     def remove(self, path: str) -> None:
         """See `Files`."""
@@ -332,7 +338,7 @@ class FaultyFiles:
 
     def modified_ns(self, path: str) -> int:
         """See `Files`."""
-        return self._names[path].modified_ns
+        return self._inode(path).modified_ns
 
     def random_bytes(self, count: int) -> bytes:
         """See `Files`."""

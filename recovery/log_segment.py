@@ -192,21 +192,25 @@ class Segment:
         at = offset + 8
         size = self._file.size()
         while at < size:
-            try:
-                data = self._file.read_at(CHUNK_MAX + _LOOK_BYTES, at)
-            except OSError:
-                if self.strict:
-                    raise
-                at += CHUNK_MIN  # a place that cannot be read; look behind it
-                continue
+            data = self._readable(at)
             found = data.find(RECORD_MAGIC)
             while 0 <= found < CHUNK_MAX:
                 aligned = (at + found) % 8 == 0
                 if aligned and read_record_head(self._salt, at + found, data, found) is not None:
                     return at + found
                 found = data.find(RECORD_MAGIC, found + 1)
-            at += CHUNK_MAX
+            at += min(len(data), CHUNK_MAX) or CHUNK_MIN  # nothing: look behind it
         return None
+
+    def _readable(self, at: int) -> bytes:
+        """Return what can be read from a place on: less before a bad sector, nothing at one."""
+        for size in (CHUNK_MAX, CHUNK_MIN):
+            try:
+                return self._file.read_at(size + _LOOK_BYTES, at)
+            except OSError:
+                if self.strict:
+                    raise
+        return b""
 
     def content_bytes(self, offset: int) -> int:
         """Bytes behind an offset up to the last one that is not zero."""

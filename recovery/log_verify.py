@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from meshmsg._event import Loss
 from meshmsg.recovery import log_places
 from meshmsg.recovery.group_store import GroupRecord, GroupStore
+from meshmsg.recovery.log_active import END_BYTES
 from meshmsg.recovery.log_cursors import Cursor, Cursors
 from meshmsg.recovery.log_epochs import read_journal
 from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
-from meshmsg.recovery.log_format import DATA_START, END_RECORD, SegmentName
+from meshmsg.recovery.log_format import SegmentName
 from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_segment import Segment, read_index
+from meshmsg.recovery.log_segment import Segment, find_tail, read_index
 from meshmsg.recovery.log_tail import TAIL_FILE, TailReader
 
 
@@ -207,17 +208,6 @@ def _check_segment(folder: LogFolder, name: SegmentName, report: Report, *, last
 
 
 def _tail_bytes(segment: Segment) -> int:
-    """Bytes behind the last record, without the zeros of reserved space."""
-    offset = DATA_START
-    while True:
-        head = segment.head_at(offset)
-        if head is None or (head.kind != END_RECORD and segment.record(offset) is None):
-            further = segment.resync(offset)
-            if further is None:
-                break
-            offset = further
-            continue
-        offset += head.size
-        if head.kind == END_RECORD:
-            break
-    return segment.content_bytes(offset)
+    """Bytes behind the last whole record, without the zeros of reserved space."""
+    tail = find_tail(segment, [])
+    return segment.content_bytes(tail.end + (END_BYTES if tail.finished else 0))

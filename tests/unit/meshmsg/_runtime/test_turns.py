@@ -1,0 +1,38 @@
+"""A slice of a turn ends, and then others get their turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshmsg import _turns
+from meshmsg._turns import PAUSE_S, TURN_S, Slice
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    state = {"now": 100.0, "slept": 0.0}
+    monkeypatch.setattr(_turns.time, "monotonic", lambda: state["now"])
+
+    def sleep(seconds: float) -> None:
+        state["slept"] += seconds
+
+    monkeypatch.setattr(_turns.time, "sleep", sleep)
+    return state
+
+
+def test_a_slice_is_over_when_its_time_is(clock: dict[str, float]) -> None:
+    turn = Slice()
+    assert not turn.is_over()
+    clock["now"] += TURN_S * 0.9
+    assert not turn.is_over()
+    clock["now"] += TURN_S * 0.2
+    assert turn.is_over()
+
+
+def test_others_are_let_run_only_after_a_whole_slice(clock: dict[str, float]) -> None:
+    turn = Slice()
+    turn.give_way()
+    assert clock["slept"] == 0.0
+    clock["now"] += TURN_S * 1.1
+    turn.give_way()
+    assert clock["slept"] == PAUSE_S
