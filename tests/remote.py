@@ -2,7 +2,7 @@
 
     with RemotePeer("sub", connect=address) as sub:
         sub.run("events = peer.subscribe('a.**')")
-        assert sub.eval("events.get(5).data") == 1
+        assert sub.eval("events.get(30).data") == 1
 
 Run as a program, this file is the other end: it reads a JSON object a line (code to run), answers
 with one, and ends when its input does.
@@ -78,7 +78,7 @@ class RemotePeer:
             raise RemoteError(f"{self.name} did not answer in {timeout:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise RemoteError(f"{self.name} ended with {self._process.wait(5)}")
+            raise RemoteError(f"{self.name} ended with {self._process.wait(30)}")
         self._waiting -= 1
         reply = json.loads(line)
         if "error" in reply:
@@ -110,7 +110,7 @@ class RemotePeer:
     def kill(self) -> None:
         """SIGKILL: no good-bye."""
         self.signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(30)
         self.close()
 
     def close(self) -> int:
@@ -122,7 +122,7 @@ class RemotePeer:
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
                 self._process.stdin.close()
-                self._process.wait(15)
+                self._process.wait(30)
         processes.end(self._process)
         return int(self._process.returncode)
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from meshmsg import Peer
-from meshmsg._config import Stream
+from meshmsg._model.config import Stream
 from tests import processes
 
 FREE = "tcp://127.0.0.1:*"
@@ -29,7 +29,7 @@ def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
     assert running.end() == status
     assert time.monotonic() - began < SOON_S
     assert "Traceback" not in running.errors()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
 
 
@@ -47,7 +47,7 @@ runpy.run_module("meshmsg", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer", "meshmsg.cli.sub"])
+@pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer.peer", "meshmsg.cli.sub"])
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module, "sub", "a.**"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
