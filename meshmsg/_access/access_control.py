@@ -271,7 +271,7 @@ class Gate:
         self.counters["cut_off"] += len(changed)
         count = cut_all(self._addresses())
         log.warning("%d keys may do less than before: %d connections begin anew", len(users), count)
-        node.publisher.seals.renew(now)
+        node.publisher.renew_seals(now)
 
     # --- what may be asked ---
 
@@ -305,9 +305,9 @@ class Gate:
 
     def _topics(self, stream: str) -> str | None:
         node = self._node
-        outlet = node.publisher._outlets.get(stream)
-        if outlet is not None:
-            return outlet.config.topics
+        topics = node.publisher.topics_of(stream)
+        if topics is not None:
+            return topics
         recorded = None if node.recorder is None else node.recorder.lender.log_of(stream)
         return None if recorded is None else recorded.topics
 
@@ -325,7 +325,7 @@ class Gate:
     def may_take(self, user: bytes, prefix: bytes) -> bool:
         """Whether a user may subscribe to a prefix of what our data socket sends."""
         mesh, wire_id = self._node.config.mesh, int.from_bytes(prefix[:STREAM_BYTES], "little")
-        streams = list(self._node.publisher._outlets)
+        streams = [outlet.stream for outlet in self._node.publisher.outlets()]
         found = next((s for s in streams if c.stream_wire_id(mesh, s) == wire_id), None)
         if found is None:  # a subscription's own token; not a stream that is yet to be declared
             return len(prefix) == TOKEN_BYTES and prefix[:4] == TOKEN_START
@@ -363,10 +363,8 @@ class Gate:
 
     def _is_anothers(self, user: bytes, sub: int) -> bool:
         """Whether a subscription that is here belongs to another key, which alone may change it."""
-        publisher = self._node.publisher
-        known = [publisher.subscribers.subs.get(sub), publisher.groups._members.get(sub)]
         user_of = self._node.reception.user_of
-        return any(one is not None and user_of(one.link) != user for one in known)
+        return any(user_of(link) != user for link in self._node.publisher.links_of(sub))
 
     # --- those whom we dial ---
 

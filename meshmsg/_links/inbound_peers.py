@@ -315,7 +315,7 @@ class Reception:
                 log.info("%s has been silent for %g s", client.peer, node.tuning.peer_timeout_s)
                 self._forget(identity, now, silent=True)
         seen = {identity: client.last_seen for identity, client in self.clients.items()}
-        node.publisher.forget_silent_members(seen, now)
+        node.publisher.groups.forget_silent(seen, now)
 
     def forget_users(self, users: set[bytes], now: float) -> None:
         """These may not stay, or have to come in anew."""

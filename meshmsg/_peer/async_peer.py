@@ -371,7 +371,7 @@ class AsyncPeer(PeerBase):
         last, published = None, 0
         turn = time.monotonic()
         try:
-            outlet = publisher._find(topic)
+            outlet = publisher.find(topic)
             for run in runs_of(outlet, topic, items, keys, headers):
                 position = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
                 if position is None:

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,19 +27,23 @@ from meshmsg._links.outbound_peer import Link, data_address
 from meshmsg._links.outbound_peers import Links
 from meshmsg._links.peer_queries import Questions
 from meshmsg._links.status_reports import StatusReports
-from meshmsg._model.config import PeerConfig
+from meshmsg._model.codecs import Codec
+from meshmsg._model.config import PeerConfig, Record
 from meshmsg._model.errors import ClosedError, PeerRefused, ProtocolError
 from meshmsg._model.event import Position
 from meshmsg._model.message_fields import HELLO_STREAMS_MAX
+from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
 from meshmsg._peer.stats import inlet_stats
 from meshmsg._publish.publisher import PublisherSide
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
-from meshmsg._receive.incoming_stream import Join, RepairFrame, Said, TailHint
+from meshmsg._receive.incoming_stream import Join, RepairFrame, Said, StartAt, TailHint
 from meshmsg._receive.subscription_io import Intake
-from meshmsg._replay.log_server import LogEntry, ReplayService, own_entries
-from meshmsg._replay.recorder import Recorder
+from meshmsg._replay.log_server import LogEntry, ReplayService
+from meshmsg._replay.recorder import Recorder, RecorderIntake
+from meshmsg._replay.recorder_service import Lender
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import PAUSE_MAX_S, PAUSE_S, Guard
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
@@ -56,7 +60,7 @@ from meshmsg.transports.zmq.work_queue import WorkInlet
 
 log = logging.getLogger("meshmsg.peer")
 
-T = TypeVar("T")
+AnyIntake = TypeVar("AnyIntake", bound=Intake)
 
 OUTGOING_MAX = 100_000
 #: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
@@ -87,8 +91,14 @@ class Node:
         self.counters: Counter[str] = Counter()
         self.guard = Guard(f"the I/O thread of {config.name}", self.counters)
         self.notes = self.guard.notes
-        self.publisher = PublisherSide(config, self.epoch, self.wake)
-        self.publisher.announce = lambda: self.call(self._announce)
+        self._control = control = ControlSender(
+            self.send,
+            lambda link: self._server.unsent.of(link),
+            lambda link: self.reception.owner_of(link),
+            self.counters,
+        )
+        self.post, self.post_pages = control.post, control.post_pages
+        self.publisher = PublisherSide(config, self.epoch, control, self.wake, self.announce)
         self.intakes: dict[int, Intake] = {}
         self.members: dict[int, Member] = {}
         self.names: dict[int, str] = {}
@@ -116,12 +126,10 @@ class Node:
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
         self.links = Links(self)
-        self.recorder = None if config.record is None else Recorder(self, config.record)
+        self.recorder = None if config.record is None else self._new_recorder(config.record)
         self.service = ReplayService(
             config.name, config.mesh, self.counters, self._log_entries, self.send
         )
-        self.publisher.unsent_bytes = self._server.unsent.of
-        self.publisher.owner_of = self.reception.owner_of
         self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
         self.finder = Finder(self)
         self.namesakes = Namesakes(self)
@@ -162,7 +170,7 @@ class Node:
                 self._fanout.bind(real)
             groups = self.publisher.groups
             groups.open(self._context, self.addresses, self._poller.add, self._poller.remove)
-            self.publisher.open(self._fanout, self.send)
+            self.publisher.open(self._fanout)
             if self.recorder is not None:
                 self.recorder.open()
         except BaseException:  # Ctrl-C too
@@ -218,18 +226,6 @@ class Node:
         if threading.current_thread() is not self._thread:
             self.wake()
         return True
-
-    def post(self, to: Link | bytes, message: c.Message | bytes) -> None:
-        """Queue a control message, from any thread."""
-        data = message if isinstance(message, bytes) else c.encode_message(message)
-        self.send(to, [data])
-
-    def post_pages(
-        self, to: Link | bytes, make: Callable[[list[T], c.Page], c.Message], entries: Sequence[T]
-    ) -> None:
-        """Queue what is to be said of some entries (`encode_pages`), from any thread."""
-        for page in c.encode_pages(make, entries):
-            self.send(to, [page])
 
     # --- the thread ---
 
@@ -295,7 +291,7 @@ class Node:
             self.publisher.subscribers.called = True
         elif self.gate.on_readable(owner):
             pass
-        elif not self.publisher.on_member(owner):
+        elif not self.publisher.groups.on_readable(owner, time.monotonic()):
             self.links.on_readable(owner)
 
     def _read_inlet(self, inlet: Inlet) -> None:
@@ -411,15 +407,23 @@ class Node:
             nonce=nonce,
         )
 
+    def announce(self) -> None:
+        """Our streams have changed: tell everyone, from any thread."""
+        self.call(self._announce)
+
     def _announce(self) -> None:
-        """Our streams have changed: tell everyone."""
         self.reception.announce()
         self.links.hello_all()
 
     def _log_entries(self) -> list[LogEntry]:
         """The logs that others may read here."""
         recorded = [] if self.recorder is None else self.recorder.lender.entries()
-        return own_entries(self.publisher) + recorded
+        own = [
+            LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
+            for o in self.publisher.outlets()
+            if o.log is not None
+        ]
+        return own + recorded
 
     def clients(self) -> list[Client]:
         """Those who dialled us."""
@@ -438,7 +442,57 @@ class Node:
 
     # --- subscriptions ---
 
-    def fanout_client(self) -> FanoutClient:
+    def new_intake(
+        self,
+        kind: type[AnyIntake],
+        topics: TopicFilter,
+        codec: Codec | None,
+        type_: Any,
+        start: StartAt,
+    ) -> AnyIntake:
+        """A subscription that has yet to be added."""
+        config = self.config
+        return kind(
+            secrets.randbits(63),
+            topics,
+            self._fanout_client(),
+            self.tuning,
+            config.mesh,
+            self.post,
+            self.report,
+            codec,
+            type_,
+            start,
+            config.interface,
+            config.second_interface or "",
+            config.security,
+        )
+
+    def _new_recorder(self, config: Record) -> Recorder:
+        subs = self.publisher.subscribers.subs
+        lender = Lender(
+            self.config,
+            self.instance,
+            self._control,
+            self.wake,
+            self.announce,
+            lambda sub: sub in subs,
+        )
+        return Recorder(
+            self.config,
+            config,
+            lender,
+            self.counters,
+            self._record,
+            lambda intake: self.call(partial(self.drop_intake, intake)),
+        )
+
+    def _record(self, topics: TopicFilter, start: StartAt) -> RecorderIntake:
+        intake = self.new_intake(RecorderIntake, topics, None, Any, start)
+        self.add_intake(intake, "record")
+        return intake
+
+    def _fanout_client(self) -> FanoutClient:
         """A data socket for a subscription."""
         self.check_running()
         if self._stopping or self.stopped.is_set():

@@ -177,21 +177,7 @@ class PeerBase:
             begin = dataclasses.replace(begin, committed=bookmarks.read())
         elif hold:
             raise ConfigError("hold", "goes with start='committed': it holds what comes after that")
-        intake = Intake(
-            secrets.randbits(63),
-            wanted,
-            node.fanout_client(),
-            node.tuning,
-            node.config.mesh,
-            node.post,
-            node.report,
-            chosen,
-            type,
-            begin,
-            node.config.interface,
-            node.config.second_interface or "",
-            node.config.security,
-        )
+        intake = node.new_intake(Intake, wanted, chosen, type, begin)
         intake.bookmarks = bookmarks
         intake.hold = bool(hold)
         node.add_intake(intake, name)

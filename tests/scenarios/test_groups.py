@@ -293,7 +293,7 @@ def test_member_that_was_parted_hands_out_nothing_of_what_others_have() -> None:
 
         def give_up() -> None:
             with publisher._lock:
-                for member in list(publisher.groups._members.values()):
+                for member in list(publisher.groups.members.values()):
                     publisher.groups._drop(member, "thought to be gone", time.monotonic())
 
         boss._node.call(give_up)
@@ -316,7 +316,7 @@ def test_last_words_that_have_come_are_heard_however_late_they_are_read() -> Non
         publisher, left = boss._node.publisher, threading.Event()
 
         def stall() -> None:
-            (remote,) = publisher.groups._members.values()
+            (remote,) = publisher.groups.members.values()
             left.wait(30)
             wait_until(lambda: not events._node._outgoing)
             wait_until(lambda: boss._node._server.pollable.poll(0))

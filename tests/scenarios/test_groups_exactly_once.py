@@ -392,7 +392,7 @@ def test_work_of_a_membership_that_is_over_is_dropped(tmp_path: Path) -> None:
         (old,) = member._tickets.values()
         side = shop._open_node().publisher
         with side._changed:
-            (remote,) = side.groups._members.values()
+            (remote,) = side.groups.members.values()
             side.groups._suspend(remote, time.monotonic() - 1)
         wait_until(lambda: list(member._tickets.values()) not in ([], [old]), timeout=30)
         (source,) = member.sources() or member._sources()
@@ -422,7 +422,7 @@ def test_broken_connection_brings_nothing_again(tmp_path: Path, order: str) -> N
         events.ack(first[0])
         side = shop._open_node().publisher
         with side._changed:
-            (remote,) = side.groups._members.values()
+            (remote,) = side.groups.members.values()
             side.groups._suspend(remote, time.monotonic() - 1)
         wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
         for event in first[1:]:
@@ -561,14 +561,14 @@ def test_who_joins_again_is_written_down_again(tmp_path: Path) -> None:
     ):
         shop.wait_for_subscribers("a.b", timeout=30)
         side = shop._open_node().publisher
-        (seat,) = side.groups._seats
+        (seat,) = side.groups.seats
         wait_until(lambda: seat.saved_names == {events._intake.sub}, timeout=30)
         with side.groups.keeper._disk:
             with side._changed:
-                (remote,) = side.groups._members.values()
+                (remote,) = side.groups.members.values()
                 side.groups._suspend(remote, time.monotonic() - 1)
             wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
-            known = side.groups._members
+            known = side.groups.members
             wait_until(lambda: any(m.work.connected for m in list(known.values())), timeout=30)
             shop.publish("a.b", "now")
             assert events.get(timeout=0.3) is None

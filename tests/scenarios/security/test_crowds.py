@@ -177,7 +177,7 @@ def test_silent_connections_to_the_port_of_a_worker_are_cut(mesh_key: str) -> No
         worker.subscribe("jobs.**", group="g", auto_ack=True) as jobs,
     ):
         shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
-        member = next(iter(shop._open_node().publisher.groups._members.values()))
+        member = next(iter(shop._open_node().publisher.groups.members.values()))
         with crowd(member.work.addresses[0][1], count=100) as silent:
             wait_until(lambda: sum(map(is_cut, silent)) >= 100 - 2 * CONNECTIONS_MAX, WAIT_S)
             shop.publish("jobs.a", 1)

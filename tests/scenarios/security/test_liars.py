@@ -161,7 +161,7 @@ def test_late_subscriber_gets_all_of_the_history_past_a_recorder_that_lies(
 
         def refuse(identity: bytes, message: Any) -> None:
             gone = {"gone": list(message.ranges)} if answers else {}
-            liar.node.publisher.subscribers.answer_nack(identity, message, [], gone)
+            liar.node.publisher.control.answer_nack(identity, message, [], gone)
 
         monkeypatch.setattr(lender, "_admit", admit)
         monkeypatch.setattr(lender, "_answer", refuse)
