@@ -36,7 +36,7 @@ class RemotePeer:
 
     def __init__(self, name: str, *, within: Sequence[str] = (), **arguments: Any) -> None:
         """`within` is put before the command: a network namespace."""
-        from tests import processes  # which the other end has not, and does not need
+        from tests import failures, processes  # which the other end has not, and does not need
 
         self.name = name
         self._process = processes.start(
@@ -52,6 +52,15 @@ class RemotePeer:
         except BaseException:
             self.close()
             raise
+        failures.watch(self, RemotePeer._stats)
+
+    def __repr__(self) -> str:
+        return f"RemotePeer({self.name!r})"
+
+    def _stats(self) -> Any:
+        if self._waiting:
+            return f"{self._waiting} answers are due"
+        return self.eval("peer.stats()", timeout=3.0)
 
     @property
     def pid(self) -> int:
@@ -115,8 +124,9 @@ class RemotePeer:
 
     def close(self) -> int:
         """Close the peer and wait for the process to end; returns its exit status."""
-        from tests import processes
+        from tests import failures, processes
 
+        failures.forget(self)
         if self._process.poll() is None:
             self.go_on()
             assert self._process.stdin is not None
@@ -129,7 +139,10 @@ class RemotePeer:
     def __enter__(self) -> RemotePeer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        from tests import failures
+
+        failures.leave(error)
         self.close()
 
 
