@@ -73,7 +73,7 @@ class AsyncSubscription(SubscriptionBase):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        if not is_forked(self._node) and self._node.parting:
+        if not is_forked(self._node) and self._node.inlets.parting:
             await asyncio.to_thread(self._node.see_off)
 
     def __aiter__(self) -> AsyncIterator[Event]:

@@ -188,14 +188,14 @@ class SubscriptionBase:
 
     def stats(self) -> dict[str, Any]:
         """Figures of this subscription, as plain data."""
-        return self._node._intake_stats(self._intake)
+        return self._node.inlet_stats(self._intake)
 
     def _publishers(self) -> int:
         return len(self._intake.sources())
 
     def _no_publishers(self, count: int, timeout: float | None) -> str:
         """What is known of the peers and the feeds that were waited for."""
-        known = [f"{link.address} is {link.state}" for link in self._node.links.all()]
+        known = [f"{link.address} is {link.state}" for link in self._node.links.table.all()]
         if isinstance(self._intake, Intake):
             known += self._intake.reading.unheard()
         return (
