@@ -12,7 +12,6 @@ from meshmsg._model.errors import (
     BindError,
     ClosedError,
     ConfigError,
-    EventsLost,
     EventTooLarge,
     ForkedError,
     LogError,
@@ -29,7 +28,7 @@ from meshmsg._model.errors import (
     TopicError,
     WaitTimeout,
 )
-from meshmsg._model.event import Loss, Position
+from meshmsg._model.event import EventsLost, Loss, Position
 
 EACH: list[tuple[MeshError, type]] = [
     (ConfigError("f", "p"), ValueError),

@@ -80,7 +80,7 @@ def test_a_table_that_is_not_what_its_frame_says_is_refused(table: bytes, count:
     for _ in range(2):
         with pytest.raises(ProtocolError):
             tables.read(table, count)
-    assert not tables._known
+    assert not tables.known
 
 
 def test_a_table_that_is_known_with_another_count_is_refused() -> None:
@@ -96,8 +96,8 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     tables = TopicTables()
     for n in range(200):
         tables.read(b"t%d" % n, 1)
-        assert tables._known_bytes <= 10_000
+        assert tables.known_bytes <= 10_000
         assert len(tables._checked) <= 20
     large = "\n".join("t" * 200 + str(n) for n in range(30)).encode()
     tables.read(large, 30)
-    assert large not in tables._known
+    assert large not in tables.known
