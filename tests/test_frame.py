@@ -651,7 +651,7 @@ def test_topic_tables_that_are_remembered_are_bounded_by_what_they_weigh() -> No
         assert len(table) <= tables.TABLE_BYTES_MAX
         assert len(tables.read(table, 400)) == 400
     weight = sum(2 * len(table) + 64 * len(known) for table, known in tables.known.items())
-    assert 0 < weight <= tables.known_bytes <= tables.KNOWN_BYTES_MAX
+    assert 0 < weight <= tables._known_bytes <= tables.KNOWN_BYTES_MAX
 
 
 @pytest.mark.parametrize("table", [b"a.*", b"", b"a b", b"\xff", b".", b"a" * 256])

@@ -96,7 +96,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     tables = TopicTables()
     for n in range(200):
         tables.read(b"t%d" % n, 1)
-        assert tables.known_bytes <= 10_000
+        assert tables._known_bytes <= 10_000
         assert len(tables._checked) <= 20
     large = "\n".join("t" * 200 + str(n) for n in range(30)).encode()
     tables.read(large, 30)
