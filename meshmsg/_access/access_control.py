@@ -114,13 +114,15 @@ class Gate:
         return b"" if client is None else client.user
 
     def owner_of(self, identity: bytes) -> Owner:
-        """Whose places somebody takes that dialled us: its key's, else its host's and its own."""
+        """Whose places somebody takes that dialled us."""
         client = self._clients.get(identity)
-        if self.apart:
-            return Owner(self.user_of(identity).decode())
-        return Owner("" if client is None else client.host, identity)
+        return self.owner(self.user_of(identity), client.host if client else "", identity)
 
     # --- what may be asked ---
+
+    def owner(self, user: bytes, host: str, link: bytes) -> Owner:
+        """Whose places a connection takes: those of its key, else of its host and its own."""
+        return Owner(user.decode()) if self.apart else Owner(host, link)
 
     def grant(self, user: bytes) -> Grant:
         """What a user may do."""

@@ -202,6 +202,12 @@ class Connections:
         self._is_busy = True
         self._wake()
 
+    def cut_greedy(self, fd: int) -> None:
+        """End a connection that asks for more than its part of our time."""
+        self._counters["connections_greedy"] += cut([fd], self._addresses())
+        text = "a connection that asks for more than its part of our time is cut (counted as %s)"
+        self._gate.tell_once(text, "connections_greedy")
+
     def cut_all(self) -> int:
         """End all connections: ZeroMQ cannot end one of many, nor tell which is whose."""
         return cut_all(self._addresses())

@@ -16,7 +16,14 @@ from meshmsg._access.access_control import Gate
 from meshmsg._links.discovery_service import Finder
 from meshmsg._links.inbound_peer import Client
 from meshmsg._links.offers import Offers
-from meshmsg._links.outbound_peer import Link, LinkTable, Listing, data_address, reachable
+from meshmsg._links.outbound_peer import (
+    PAGE_S,
+    Link,
+    LinkTable,
+    Listing,
+    data_address,
+    reachable,
+)
 from meshmsg._links.peer_queries import Questions
 from meshmsg._model.config import PeerConfig
 from meshmsg._model.errors import MeshError, ProtocolError
@@ -25,6 +32,7 @@ from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import Guard
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
+from meshmsg.recovery.stream.time_shares import NEVER
 from meshmsg.transports.zmq.connection_monitor import (
     SHARE_OF_BACKS,
     connections_allowed,
@@ -105,6 +113,7 @@ class Links:
         self._recorded = recorded  # names of streams that are recorded here
         self._by_owner: dict[int, Link] = {}
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
+        self._waiting_for_time: set[Link] = set()  # not read until their budgets fill
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
         """Connect to a peer and keep it connected."""
@@ -192,6 +201,7 @@ class Links:
         for owner in (link.client, link.client.monitor):
             self._by_owner.pop(id(owner), None)
             self._poller.remove(owner)
+        self._waiting_for_time.discard(link)
         link.client.close()
 
     def on_readable(self, owner: Any) -> None:
@@ -208,12 +218,12 @@ class Links:
             monitor.failure = ""
         if owner is monitor or link.client.monitor is not monitor:
             return
-        part = Slice()
+        part, client, began = Slice(), link.client, time.thread_time()
         for _ in range(MESSAGES_A_TURN):
-            parts = link.client.recv()
+            parts = client.recv()
             if parts is None:
                 return
-            link.last_seen = time.monotonic()
+            link.last_seen = now = time.monotonic()
             try:
                 self._on_message(link, parts)
             except MeshError as error:
@@ -221,8 +231,25 @@ class Links:
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
             except Exception:
                 self._guard.failed("a control message from who was dialled")
+            ended = time.thread_time()
+            link.budget.spend(ended - began, now=now)
+            began = ended
+            if id(client) not in self._by_owner:  # it is closed by now
+                return
+            if link.budget.due > now:
+                self._control.counters["answers_delayed"] += 1
+                self._waiting_for_time.add(link)
+                self._poller.remove(client)
+                return
             if part.is_over():
                 return
+
+    def on_tick(self, now: float) -> float:
+        """Read those again who have waited for their time; returns when to come again."""
+        for link in [link for link in self._waiting_for_time if link.budget.due <= now]:
+            self._waiting_for_time.discard(link)
+            self._poller.add(link.client)
+        return min((link.budget.due for link in self._waiting_for_time), default=NEVER)
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -397,6 +424,7 @@ class Links:
         link.streams.update(streams)
         link.recorded.update(recorded)
         listing.pages += 1
+        listing.due = time.monotonic() + PAGE_S
         self._offers.on_page(link, listing, page, frozenset((*streams, *recorded)))
 
     def _data_key(self, link: Link, welcome: c.Welcome) -> bytes:
@@ -452,6 +480,9 @@ class Links:
                 self._redial(link)
             elif link.state == "up":
                 self._ping(link, now)
+                if link.listing is not None and now >= link.listing.due:
+                    link.listing = None
+                    self._say_hello(link)  # it tells all of it anew
             elif link.state == "greeting":
                 self._greet(link)
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:
