@@ -27,10 +27,10 @@ from meshmsg._groups.work_batch import (
     ranges_of,
     settlement_of,
 )
-from meshmsg._model.batch import run_out
+from meshmsg._model.batch import Event, run_out
 from meshmsg._model.codecs import received_codec
 from meshmsg._model.errors import ProtocolError
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg._model.message_fields import ACK_RANGES_MAX, CLAIMED_PIECES_MAX, PIECES_MAX
 from meshmsg._receive.incoming_stream import Sweep
 from meshmsg._runtime.guard import Guard

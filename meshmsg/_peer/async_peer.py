@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from meshmsg._model.batch import Batch
+from meshmsg._model.batch import Batch, Event
 from meshmsg._model.codecs import Codec
 from meshmsg._model.config import load_toml
 from meshmsg._model.errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
-from meshmsg._model.event import Event, Position
+from meshmsg._model.event import Position
 from meshmsg._native import COMPILED
 from meshmsg._peer.async_presence import AsyncPeerWatch
 from meshmsg._peer.forks import is_forked
@@ -74,7 +74,7 @@ class AsyncSubscription(SubscriptionBase):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        if not is_forked(self._node) and self._node.parting:
+        if not is_forked(self._node) and self._node.inlets.parting:
             await asyncio.to_thread(self._node.see_off)
 
     def __aiter__(self) -> AsyncIterator[Event]:

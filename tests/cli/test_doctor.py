@@ -234,7 +234,7 @@ def test_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peer("late", mesh=MESH) as late, Peer("here", mesh=MESH, connect=late.address) as here:
         here.wait_for_peers(timeout=30)
         node = here._open_node()
-        (link,) = node.links.up()
+        (link,) = node.links.table.up()
         real = node.questions.ask
         for off_s, status in ((0.0, OK), (-3.0, WARN), (3600.0, FAIL)):
 

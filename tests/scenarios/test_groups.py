@@ -354,7 +354,7 @@ def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
         wait_until(lambda: not group_of(boss)["members"])
         group = group_of(boss)
         assert (group["acked"], group["lag"], group["stale_acks"]) == (1, 0, 0)
-        assert not events._node.parting
+        assert not events._node.inlets.parting
         assert events._intake._inlet.wakeup.fd < 0, "its sockets are closed then"
 
 
@@ -365,7 +365,7 @@ def test_member_whose_publisher_is_gone_does_not_wait_for_it(
     with mesh() as (boss, events):
         boss.close()
         events.close()
-        assert not events._node.parting
+        assert not events._node.inlets.parting
 
 
 def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_answered() -> None:
@@ -374,7 +374,7 @@ def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_a
             events = anna.subscribe("jobs.**", group="workers")
             await events.wait_for_publishers(timeout=30)
             events.close()
-            while anna._open_node().parting or events._intake._inlet.wakeup.fd >= 0:
+            while anna._open_node().inlets.parting or events._intake._inlet.wakeup.fd >= 0:
                 await asyncio.sleep(0.001)
 
     with Peer("boss", streams=[Stream("jobs.**")]) as boss:

@@ -486,7 +486,7 @@ def work_and_leave_a_loop(address: str, count: int) -> list[Any]:
                     events.ack(event)
                     done.append(event.data)
             assert events.closed
-            anna._node.parting.clear()  # type: ignore[union-attr]  # it has waited already
+            anna._node.inlets.parting.clear()  # type: ignore[union-attr]  # it has waited already
         return done
 
     return asyncio.run(work())
@@ -525,7 +525,7 @@ def test_who_leaves_does_not_wait_for_whom_it_cannot_hear(tmp_path: Path) -> Non
             began = time.monotonic()
             events.close()
             assert time.monotonic() - began > 0.5
-        assert not anna._open_node().parting
+        assert not anna._open_node().inlets.parting
 
 
 def test_only_its_publisher_says_what_of_a_stream_is_kept(tmp_path: Path) -> None:
@@ -547,7 +547,7 @@ def test_only_its_publisher_says_what_of_a_stream_is_kept(tmp_path: Path) -> Non
             wait_until(source.claims.done, timeout=30)
             for name in ("other", "shop"):
                 assert source.claims.done(), name
-                (link,) = [one for one in anna._open_node().links.up() if one.peer == name]
+                (link,) = [one for one in anna._open_node().links.table.up() if one.peer == name]
                 member.on_kept(link, Kept(member.sub, source.info.name, 1 << 62))
             assert not source.claims.done()
 

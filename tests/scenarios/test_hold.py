@@ -262,7 +262,7 @@ def test_strange_commits_are_counted(tmp_path: Path) -> None:
         publish(pub, 0, 3)
         taken(events, 3)
         node = sub._open_node()
-        (link,) = node.links.up()
+        (link,) = node.links.table.up()
         epoch = events._intake.positions()[0].epoch
         strange = [
             Commit(12345, [Place("pub/a.**", epoch, 1)]),

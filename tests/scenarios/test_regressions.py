@@ -41,7 +41,7 @@ def test_subscriptions_that_come_and_go_leave_the_peer_alive() -> None:
             events.wait_for_publishers(timeout=30)
             pub.publish("a.b", "alive")
             assert events.get(timeout=30).data == "alive"  # type: ignore[union-attr]
-        assert len(sub._open_node().names) == 0
+        assert len(sub._open_node().inlets.names) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.daemon import SinkDaemon
+from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.metrics import MetricsServer
-from meshmsg.spark_sink.sink.tables import open_table
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 

@@ -169,8 +169,8 @@ def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
         ) as pub,
     ):
         node = sub._open_node()
-        wait_until(lambda: [k for k in node.links.up() if k.found], what="it is dialled back")
-        link = node.links.up()[0]
+        wait_until(lambda: [k for k in node.links.table.up() if k.found], what="it is dialled back")
+        link = node.links.table.up()[0]
         if first == "the good-bye":
             node.finder.on_bye(link.instance)
             pub.kill()
@@ -180,7 +180,7 @@ def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
             pub.kill()
             link.state = "dialling"
             node.finder.on_bye(link.instance)
-        wait_until(lambda: not node.links.all(), what="nobody dials it")
+        wait_until(lambda: not node.links.table.all(), what="nobody dials it")
 
 
 # Strangers -------------------------------------------------------------------------------------
