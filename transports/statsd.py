@@ -8,6 +8,7 @@ import socket
 import struct
 
 from meshmsg._errors import BindError
+from meshmsg._mcast_words import RECEIVE_BUFFER_MAX
 from meshmsg.transports.inherited import owned
 
 log = logging.getLogger("meshmsg.transports")
@@ -25,7 +26,8 @@ class StatsdInlet:
     def __init__(self, host: str, port: int, buffer_bytes: int) -> None:
         self._socket = _bound(host, port)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+            wanted = min(buffer_bytes, RECEIVE_BUFFER_MAX)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         except OSError:  # pragma: no cover - a size that the system does not take
             log.warning("the system refuses a receive buffer of %d bytes", buffer_bytes)
         self.granted_bytes = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)

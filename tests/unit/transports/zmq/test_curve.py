@@ -1,0 +1,51 @@
+"""Keys of sockets: who listens judges, who dials shows its own."""
+
+from __future__ import annotations
+
+import pytest
+import zmq
+
+from meshmsg._errors import ConfigError
+from meshmsg.transports import curve
+from meshmsg.transports.curve import CONTROL, DATA, Curve, Pair, pair_of
+
+SECRET = bytes(range(1, 33))
+
+
+def keys() -> Curve:
+    return Curve(pair_of(b"d" * 32), pair_of(b"a" * 32), pair_of(SECRET), (b"x" * 32,))
+
+
+def test_a_pair_is_computed_from_its_secret_and_hides_it() -> None:
+    one = pair_of(SECRET)
+    assert one == pair_of(SECRET)
+    assert len(one.public) == 32
+    assert one.public != pair_of(b"o" * 32).public
+    assert "secret" not in repr(Pair(b"p" * 32, b"not to be seen"))
+
+
+def test_without_curve_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curve.zmq, "has", lambda name: False)
+    with pytest.raises(ConfigError, match="no CURVE"):
+        pair_of(SECRET)
+
+
+@pytest.mark.parametrize("domain", [CONTROL, DATA, b"work:7"])
+def test_a_listening_socket_has_the_key_of_its_kind_and_is_judged(domain: bytes) -> None:
+    given = keys()
+    expected = given.door if domain == CONTROL else given.data
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        given.listen(socket, domain)
+        assert socket.getsockopt(zmq.CURVE_SERVER) == 1
+        assert socket.getsockopt(zmq.ZAP_DOMAIN).rstrip(b"\0") == domain
+        assert socket.getsockopt(zmq.ZAP_ENFORCE_DOMAIN) == 1
+        assert pair_of(expected.secret).public == expected.public
+
+
+def test_a_dialling_socket_names_whom_it_expects() -> None:
+    given = keys()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        given.dial(socket, b"k" * 32)
+        assert socket.getsockopt(zmq.CURVE_SERVER) == 0
+        server = socket.getsockopt(zmq.CURVE_SERVERKEY)
+        assert zmq.utils.z85.decode(server.rstrip(b"\0")) == b"k" * 32 or server[:32] == b"k" * 32
