@@ -34,10 +34,11 @@ test: lint tools ## lint, check the types and run the tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) || \
 		{ echo "Once more, alone, what failed:"; $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
-lint: setup ## check style and types
+lint: setup ## check style, types and what may import what
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: setup ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix --exit-zero --quiet

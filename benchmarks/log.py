@@ -34,13 +34,13 @@ from benchmarks.case import THROUGHPUT, Case
 from benchmarks.machine import Neighbours, this_machine
 from benchmarks.trial import Effort, run_trial
 from benchmarks.way import RAW
-from meshmsg._control import stream_wire_id
-from meshmsg._event import Loss
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_format import SegmentName, record_size
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.format import SegmentName, record_size
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.writer import LogWriter
 
 STREAM = "bench/events.**"
 TOPIC = "events.log"

@@ -25,10 +25,10 @@ if __name__ == "__main__":
 
 from benchmarks.log import STREAM, TOPIC, WIRE_ID, load_of
 from benchmarks.machine import this_machine
-from meshmsg._event import Loss
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.writer import LogWriter
 
 SIZE_BYTES = 1024
 DEFAULT_GB = (1.0, 5.0, 20.0)

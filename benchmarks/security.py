@@ -26,7 +26,7 @@ if __name__ == "__main__":  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from meshmsg import Multicast, Peer, Security, Stream
-from meshmsg._key_files import allow, new_folder
+from meshmsg._access.key_files import allow, new_folder
 
 TOPIC = "bench.security"
 BATCH = 1000

@@ -39,13 +39,13 @@ from rich.console import Console
 
 from benchmarks.machine import Neighbours, this_machine
 from meshmsg import Loss, Peer, Stream
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import verify
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import verify
+from meshmsg.recovery.log.writer import LogWriter
 
 TOPIC = "events.log"
 NAME = "publisher"

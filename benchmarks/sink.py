@@ -22,7 +22,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from meshmsg.spark_sink.sink_process import SinkProcess
+from meshmsg.spark_sink.sink.process import SinkProcess
 
 PUBLISHER = """
 import sys, time

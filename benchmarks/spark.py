@@ -28,10 +28,10 @@ from rich.console import Console
 
 from benchmarks import page
 from benchmarks.machine import Neighbours, this_machine
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.writer import LogWriter
 
 STREAM = "bench/events.**"
 TOPIC = "events.log"

@@ -64,7 +64,7 @@ class Ready:
 
 def _watch(trace: Trace) -> None:
     """Time the turns of the I/O thread, from one wait to the next, and the collector's."""
-    from meshmsg.transports.zmq_base import Poller
+    from meshmsg.transports.zmq.context import Poller
 
     wait, began = Poller.wait, 0
 

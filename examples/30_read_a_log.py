@@ -4,7 +4,7 @@ import struct
 import tempfile
 from pathlib import Path
 
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.writer import LogWriter
 
 DATA_START = 4096
 
@@ -37,8 +37,8 @@ def read_records(data: bytes) -> list[tuple[int, int, int, bytes]]:
 
 def write_some(data_dir: str) -> None:
     """Two frames of two events each, which the log joins: they are small."""
-    from meshmsg._control import stream_wire_id
-    from meshmsg._frame import encode_frame
+    from meshmsg._wire.control import stream_wire_id
+    from meshmsg._wire.frame import encode_frame
 
     stream = "shop/orders.**"
     wire_id = stream_wire_id("default", stream)

@@ -1,5 +1,17 @@
 """meshmsg: brokerless direct messaging.  Peers talk to each other, and no loss is silent.
 
+General layout, from the top; imports run down only (`lint-imports` holds them to it):
+
+    cli                                     the command
+    spark_sink                              the Spark source and the sink daemon
+    webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    _peer                                   what users hold; its node joins the rooms below
+    _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks
+    _access, _runtime                       who may do what; what threads share
+    transports                              how bytes travel: `zmq`, `udp`, `discovery`
+    recovery                                every decision, without I/O; `log` alone touches disk
+    _wire, _model                           bytes; nouns.  `_native`: the door to the compiled core
+
 Names are loaded with their first use: most programs need a few of them, and a command that is
 interrupted while it starts ends at once.
 
@@ -12,13 +24,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meshmsg._async_peer import AsyncPeer, AsyncSubscription
-    from meshmsg._async_presence import AsyncPeerWatch
-    from meshmsg._batch import Batch
-    from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec
-    from meshmsg._config import PeerConfig, Record, Stream, Tuning
-    from meshmsg._discovery import Discovery
-    from meshmsg._errors import (
+    from meshmsg._model.batch import Batch
+    from meshmsg._model.codecs import Codec, JsonCodec, MsgpackCodec
+    from meshmsg._model.config import PeerConfig, Record, Stream, Tuning
+    from meshmsg._model.discovery_config import Discovery
+    from meshmsg._model.errors import (
         BindError,
         ClosedError,
         ConfigError,
@@ -39,13 +49,15 @@ if TYPE_CHECKING:
         TopicError,
         WaitTimeout,
     )
-    from meshmsg._event import Event, Loss, Position
-    from meshmsg._multicast import Feed, Multicast
-    from meshmsg._peer import Peer, __version__
-    from meshmsg._presence import PeerChange, PeerInfo, PeerWatch
-    from meshmsg._security import Security
-    from meshmsg._subscription import Subscription
-    from meshmsg.recovery.ledger import Ledger, LedgerRow
+    from meshmsg._model.event import Event, Loss, Position
+    from meshmsg._model.multicast_config import Feed, Multicast
+    from meshmsg._model.security_config import Security
+    from meshmsg._peer.async_peer import AsyncPeer, AsyncSubscription
+    from meshmsg._peer.async_presence import AsyncPeerWatch
+    from meshmsg._peer.peer import Peer, __version__
+    from meshmsg._peer.presence import PeerChange, PeerInfo, PeerWatch
+    from meshmsg._receive.subscription import Subscription
+    from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 __all__ = [
     "AsyncPeer",
@@ -98,19 +110,19 @@ __all__ = [
 _HOMES = {
     name: home
     for home, names in {
-        "._async_peer": ("AsyncPeer", "AsyncSubscription"),
-        "._async_presence": ("AsyncPeerWatch",),
-        "._batch": ("Batch",),
-        "._codecs": ("Codec", "JsonCodec", "MsgpackCodec"),
-        "._config": ("PeerConfig", "Record", "Stream", "Tuning"),
-        "._discovery": ("Discovery",),
-        "._event": ("Event", "Loss", "Position"),
-        "._multicast": ("Feed", "Multicast"),
-        "._peer": ("Peer", "__version__"),
-        "._presence": ("PeerChange", "PeerInfo", "PeerWatch"),
-        "._security": ("Security",),
-        "._subscription": ("Subscription",),
-        ".recovery.ledger": ("Ledger", "LedgerRow"),
+        "._peer.async_peer": ("AsyncPeer", "AsyncSubscription"),
+        "._peer.async_presence": ("AsyncPeerWatch",),
+        "._model.batch": ("Batch",),
+        "._model.codecs": ("Codec", "JsonCodec", "MsgpackCodec"),
+        "._model.config": ("PeerConfig", "Record", "Stream", "Tuning"),
+        "._model.discovery_config": ("Discovery",),
+        "._model.event": ("Event", "Loss", "Position"),
+        "._model.multicast_config": ("Feed", "Multicast"),
+        "._peer.peer": ("Peer", "__version__"),
+        "._peer.presence": ("PeerChange", "PeerInfo", "PeerWatch"),
+        "._model.security_config": ("Security",),
+        "._receive.subscription": ("Subscription",),
+        ".recovery.stream.ledger": ("Ledger", "LedgerRow"),
     }.items()
     for name in names
 }
@@ -120,7 +132,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(_HOMES.get(name, "._errors"), __name__)
+    home = importlib.import_module(_HOMES.get(name, "._model.errors"), __name__)
     value = getattr(home, name)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""The compiled core (see `_compiled`).  Each name does what its Python counterpart does."""
+"""The compiled core (see `_native`).  Each name does what its Python counterpart does."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from collections.abc import Coroutine as AnyCoroutine
@@ -6,14 +6,14 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from meshmsg._batch import Batch
-from meshmsg._codecs import Codec
-from meshmsg._errors import ProtocolError
-from meshmsg._event import Event, Position, Undecodable
-from meshmsg._frame import Frame, FrameBuilder, VarColumn
-from meshmsg._intake import Intake
-from meshmsg._member import Member
-from meshmsg.recovery.packet_runs import Run
+from meshmsg._groups.consumer import Member
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import Codec
+from meshmsg._model.errors import ProtocolError
+from meshmsg._model.event import Event, Position, Undecodable
+from meshmsg._receive.subscription_io import Intake
+from meshmsg._wire.frame import Frame, FrameBuilder, VarColumn
+from meshmsg.recovery.multicast.packet_runs import Run
 
 INTERFACE: int
 

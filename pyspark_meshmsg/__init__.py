@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 try:
-    from meshmsg.spark_sink.source import MeshDataSource as DefaultSource
+    from meshmsg.spark_sink.source.source import MeshDataSource as DefaultSource
 except ImportError:  # an older pyspark looks here too: it must not fail for every other format
     pass
 else:

@@ -23,7 +23,7 @@ except ImportError as error:
 from meshmsg.spark_sink.errors import JavaMissing, LossInRange, OtherCheckpoint, ShortRead
 from meshmsg.spark_sink.java import ensure_java
 from meshmsg.spark_sink.session import SETTINGS, register, session
-from meshmsg.spark_sink.source import MeshDataSource
+from meshmsg.spark_sink.source.source import MeshDataSource
 
 __all__ = [
     "JavaMissing",

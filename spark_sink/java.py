@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from meshmsg._private_folder import PrivateFolder
+from meshmsg._runtime.private_folder import PrivateFolder
 from meshmsg.spark_sink.errors import JavaMissing
 
 log = logging.getLogger("meshmsg.spark_sink")

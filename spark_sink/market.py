@@ -22,9 +22,9 @@ from meshmsg import Peer, Tuning
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.market.exchange import STREAMS
 from meshmsg.spark_sink.session import session
-from meshmsg.spark_sink.sink_check import check_output
-from meshmsg.spark_sink.sink_config import Output, SinkConfig
-from meshmsg.spark_sink.sink_driver import SETTINGS, Driver
+from meshmsg.spark_sink.sink.check import check_output
+from meshmsg.spark_sink.sink.config import Output, SinkConfig
+from meshmsg.spark_sink.sink.driver import SETTINGS, Driver
 from meshmsg.testing import lose_packets
 
 if TYPE_CHECKING:

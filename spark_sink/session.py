@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg.spark_sink.java import ensure_java
 from meshmsg.spark_sink.sockets import socket_folder
-from meshmsg.spark_sink.source import MeshDataSource
+from meshmsg.spark_sink.source.source import MeshDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

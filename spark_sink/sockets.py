@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 
-from meshmsg._private_folder import PrivateFolder, remove_strays
+from meshmsg._runtime.private_folder import PrivateFolder, remove_strays
 
 log = logging.getLogger("meshmsg.spark_sink")
 

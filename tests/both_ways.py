@@ -6,11 +6,13 @@ import re
 from typing import Any
 from unittest import mock
 
-from meshmsg import _batch, _frame, _frame_columns
-from meshmsg._batch import Batch
-from meshmsg._codecs import MsgpackCodec
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import Frame
+from meshmsg._model import batch as _batch
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import MsgpackCodec
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire import frame as _frame
+from meshmsg._wire import frame_columns as _frame_columns
+from meshmsg._wire.frame import Frame
 
 CODEC = MsgpackCodec()
 

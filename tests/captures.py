@@ -23,10 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame
-from meshmsg._packet import CONFIRM, NACK, REPAIR, PacketBeat, PacketRequest, PacketStatus
-from meshmsg.recovery.packet_seal import Sealer
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg._wire.packet import CONFIRM, NACK, REPAIR, PacketBeat, PacketRequest, PacketStatus
+from meshmsg.recovery.multicast.seal import Sealer
 from tests import processes
 from tests.packets import cut_frame, parity_of
 from tests.tools import ROOT, need

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
-from tests import processes
+from tests import failures, processes
 
 #: Folders whose tests share what costs more to have twice than they take.
 TOGETHER = ("tests/spark/session/",)
@@ -29,6 +29,9 @@ for _name in ("MESHMSG_KEYS", "MESHMSG_MESH_KEY", "MESHMSG_MESH_KEY_FILE"):
     os.environ.pop(_name, None)
 # Read by every Spark driver, in the processes that tests start as well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
+
+
+failures.install()
 
 
 def together(nodeid: str) -> str:
@@ -51,6 +54,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return together(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the peers of a test that fails were like."""
+    report = yield
+    said = failures.figures(call.excinfo.value) if report.failed and call.excinfo else ""
+    if said:
+        report.sections.append(("Peers when it failed", said))
+    if report.when == "teardown":
+        failures.begin()
+    return report
 
 
 @pytest.fixture(autouse=True)

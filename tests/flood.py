@@ -13,7 +13,7 @@ import select
 import socket
 import sys
 
-from meshmsg._packet import NACK, PacketRequest
+from meshmsg._wire.packet import NACK, PacketRequest
 
 
 def main() -> None:

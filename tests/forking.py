@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import select
@@ -11,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-CHILD_S = 20.0
+CHILD_S = 60.0
 
 
 def in_child(function: Callable[[], Any], timeout: float = CHILD_S) -> Any:
@@ -55,13 +56,18 @@ def sockets() -> list[str]:
     return found
 
 
-def idle_child() -> int:
+def idle_child(fork: Callable[[], int] = os.fork) -> int:
     """The pid of a child that does nothing and outlives its parent, until it is killed."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         while True:
             signal.pause()
     return child
+
+
+def forked_in_c() -> int:
+    """The pid of an idle child whose fork Python was not told of: it keeps all it has."""
+    return idle_child(ctypes.PyDLL(None).fork)
 
 
 def status_of_child(code: str, names: dict[str, Any]) -> int:

@@ -50,7 +50,7 @@ class Reader:
         self._losses = 0
         self._salt = salt
 
-    def read(self, stop: int, timeout: float = 30.0) -> dict[str, Any]:
+    def read(self, stop: int, timeout: float = 60.0) -> dict[str, Any]:
         """Read until event `stop` would be next; raises if anything else than the next comes."""
         began = time.monotonic()
         while self.next < stop:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from functools import reduce
 
-from meshmsg._packet import (
+from meshmsg._wire.packet import (
     ANSWERS,
     CONFIRM,
     DATA,

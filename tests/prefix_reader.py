@@ -13,8 +13,8 @@ import random
 import select
 import sys
 
-from meshmsg._event import Loss
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.reader import LogReader
 
 
 class Wrong(Exception):

@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 import sys
 
-from meshmsg._compiled import COMPILED
-from meshmsg._tail_frame import TailFrame
+from meshmsg._native import COMPILED
+from meshmsg._wire.tail_frame import TailFrame
 
 
 def main() -> None:

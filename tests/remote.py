@@ -2,7 +2,7 @@
 
     with RemotePeer("sub", connect=address) as sub:
         sub.run("events = peer.subscribe('a.**')")
-        assert sub.eval("events.get(5).data") == 1
+        assert sub.eval("events.get(30).data") == 1
 
 Run as a program, this file is the other end: it reads a JSON object a line (code to run), answers
 with one, and ends when its input does.
@@ -36,7 +36,7 @@ class RemotePeer:
 
     def __init__(self, name: str, *, within: Sequence[str] = (), **arguments: Any) -> None:
         """`within` is put before the command: a network namespace."""
-        from tests import processes  # which the other end has not, and does not need
+        from tests import failures, processes  # which the other end has not, and does not need
 
         self.name = name
         self._process = processes.start(
@@ -52,6 +52,15 @@ class RemotePeer:
         except BaseException:
             self.close()
             raise
+        failures.watch(self, RemotePeer._stats)
+
+    def __repr__(self) -> str:
+        return f"RemotePeer({self.name!r})"
+
+    def _stats(self) -> Any:
+        if self._waiting:
+            return f"{self._waiting} answers are due"
+        return self.eval("peer.stats()", timeout=3.0)
 
     @property
     def pid(self) -> int:
@@ -78,7 +87,7 @@ class RemotePeer:
             raise RemoteError(f"{self.name} did not answer in {timeout:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise RemoteError(f"{self.name} ended with {self._process.wait(5)}")
+            raise RemoteError(f"{self.name} ended with {self._process.wait(30)}")
         self._waiting -= 1
         reply = json.loads(line)
         if "error" in reply:
@@ -110,26 +119,30 @@ class RemotePeer:
     def kill(self) -> None:
         """SIGKILL: no good-bye."""
         self.signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(30)
         self.close()
 
     def close(self) -> int:
         """Close the peer and wait for the process to end; returns its exit status."""
-        from tests import processes
+        from tests import failures, processes
 
+        failures.forget(self)
         if self._process.poll() is None:
             self.go_on()
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
                 self._process.stdin.close()
-                self._process.wait(15)
+                self._process.wait(30)
         processes.end(self._process)
         return int(self._process.returncode)
 
     def __enter__(self) -> RemotePeer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        from tests import failures
+
+        failures.leave(error)
         self.close()
 
 

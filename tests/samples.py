@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from meshmsg._control import Message
+from meshmsg._wire.control import Message
 
 KINDS: tuple[type[Message], ...] = get_args(Message)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from meshmsg.transports.ahead import Limits, Meter, taken_bytes
+from meshmsg.transports.zmq.unread_limit import Limits, Meter, taken_bytes
 
 LIMITS = Limits(message=1000, queued=10_000)
 

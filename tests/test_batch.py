@@ -14,11 +14,11 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg._batch import Batch
-from meshmsg._codecs import Codec, JsonCodec, MsgpackCodec, UnknownCodec, decode_payloads
-from meshmsg._errors import ConfigError
-from meshmsg._event import Position, Undecodable
-from meshmsg._frame import Frame, encode_frame, encode_headers
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import Codec, JsonCodec, MsgpackCodec, UnknownCodec, decode_payloads
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.event import Position, Undecodable
+from meshmsg._wire.frame import Frame, encode_frame, encode_headers
 
 STREAM = "pricing/orders.**"
 CODEC = MsgpackCodec()

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from meshmsg import _busy
-from meshmsg._busy import BusyWatch
+from meshmsg._runtime import busy as _busy
+from meshmsg._runtime.busy import BusyWatch
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def threads() -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmsg import Peer
-from meshmsg._codecs import (
+from meshmsg._model.codecs import (
     CODEC_NAMES,
     Codec,
     JsonCodec,
@@ -25,8 +25,8 @@ from meshmsg._codecs import (
     decode_payloads,
     encode_payload,
 )
-from meshmsg._errors import ConfigError, PayloadError
-from meshmsg._event import Undecodable
+from meshmsg._model.errors import ConfigError, PayloadError
+from meshmsg._model.event import Undecodable
 
 
 class Quote(msgspec.Struct):

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Discovery, EventTooLarge, Record, Security
-from meshmsg._codecs import MsgpackCodec
-from meshmsg._config import (
+from meshmsg._access.key_files import new_folder
+from meshmsg._model.codecs import MsgpackCodec
+from meshmsg._model.config import (
     DURABILITY_WORDS,
     OVERFLOW_WORDS,
     PeerConfig,
@@ -22,10 +23,9 @@ from meshmsg._config import (
     config_from_tables,
     load_toml,
 )
-from meshmsg._errors import ConfigError, TopicError
-from meshmsg._key_files import new_folder
-from meshmsg._multicast import Feed, Multicast
-from meshmsg._values import check_address, check_name, one_of, parse_size, parse_time
+from meshmsg._model.errors import ConfigError, TopicError
+from meshmsg._model.multicast_config import Feed, Multicast
+from meshmsg._model.units import check_address, check_name, one_of, parse_size, parse_time
 
 ROOT = Path(__file__).parent.parent
 

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshmsg import _control
-from meshmsg._control import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg._model.message_fields import NACK_RANGES_MAX
+from meshmsg._wire import control as _control
+from meshmsg._wire.control import (
     CONTROL_BYTES_MAX,
     PROTOCOL_VERSION,
     Hello,
@@ -33,8 +35,6 @@ from meshmsg._control import (
     subscription_token,
     version_mismatch,
 )
-from meshmsg._errors import ProtocolError
-from meshmsg._message_fields import NACK_RANGES_MAX
 from tests.samples import KINDS, sample_of
 
 MESSAGES = [sample_of(kind, seed) for kind in KINDS for seed in range(3)]

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from meshmsg import Multicast, Peer, Stream
-from meshmsg._control import stream_wire_id
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import encode_frame
-from meshmsg._packet import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg._wire.packet import (
     ANSWERS,
     CONFIRM,
     DATA,
@@ -227,14 +227,14 @@ def test_real_traffic_of_peers() -> None:
             Peer("reader", connect=pricing.address, mesh=mesh) as reader,
             reader.subscribe("quotes.**") as events,
         ):
-            pricing.wait_for_subscribers("quotes.eu", timeout=10)
+            pricing.wait_for_subscribers("quotes.eu", timeout=30)
             with lose_packets(reader, 0.2, seed=3) as path:
                 for _ in range(30):
                     pricing.publish_many("quotes.eu", [b"x" * 700] * 20)
                 pricing.publish("quotes.book", b"y" * 50_000)
                 got = 0
                 while got < 601:
-                    batch = events.get_many(1000, timeout=20)
+                    batch = events.get_many(1000, timeout=30)
                     assert batch
                     got += len(batch)
             assert path.dropped

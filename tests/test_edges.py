@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg import _webhook_server, nanomsg, statsd, webhooks
+from meshmsg import nanomsg, statsd, webhooks
+from meshmsg.webhooks import server as _webhook_server
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -75,10 +76,10 @@ def test_counters_are_explained(where: str, counters: tuple[str, ...]) -> None:
 
 
 def test_counters_of_deliveries_are_explained() -> None:
-    root = DOCS.parent / "meshmsg"
+    root = DOCS.parent / "meshmsg" / "webhooks"
     code = "".join(
-        (root / f"_webhook_{name}.py").read_text(encoding="utf-8")
-        for name in ("runner", "taker", "undertaker")
+        (root / f"{name}.py").read_text(encoding="utf-8")
+        for name in ("runner", "ingest", "dead_letters")
     )
     names = set(re.findall(r'counters\["(\w+)"\]', code))
     text = page("webhooks.md").rpartition("## Counters")[2]

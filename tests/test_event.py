@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg._batch import Batch
-from meshmsg._codecs import MsgpackCodec
-from meshmsg._errors import ConfigError, EventsLost, PayloadError
-from meshmsg._event import LOSS_REASONS, Event, Loss, Position, Undecodable
-from meshmsg._frame import Frame, FrameBuilder, encode_headers
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import MsgpackCodec
+from meshmsg._model.errors import ConfigError, EventsLost, PayloadError
+from meshmsg._model.event import LOSS_REASONS, Event, Loss, Position, Undecodable
+from meshmsg._wire.frame import Frame, FrameBuilder, encode_headers
 
 STREAM = "pricing/orders.**"
 

@@ -14,9 +14,10 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshmsg import _frame_columns, _frame_layout
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire import frame_columns as _frame_columns
+from meshmsg._wire import frame_layout as _frame_layout
+from meshmsg._wire.frame import (
     CHECK_AT,
     ENCODINGS,
     FRAME_BYTES_MAX,

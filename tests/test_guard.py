@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from meshmsg._guard import FAILURES_MAX, PAUSE_MAX_S, Guard
-from meshmsg._log_limit import EVERY_S, KEYS_MAX, LINES_EACH_MAX, LINES_MAX, LogLimit
+from meshmsg._runtime.guard import FAILURES_MAX, PAUSE_MAX_S, Guard
+from meshmsg._runtime.log_limit import EVERY_S, KEYS_MAX, LINES_EACH_MAX, LINES_MAX, LogLimit
 
 LOG = logging.getLogger("meshmsg.test")
 

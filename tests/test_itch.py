@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmsg import PayloadError
-from meshmsg._errors import ProtocolError
-from meshmsg.transports import itch
-from meshmsg.transports.itch import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg.moldudp import itch
+from meshmsg.moldudp.itch import (
     MESSAGE_BYTES,
     AddOrder,
     Message,

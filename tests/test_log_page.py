@@ -7,17 +7,19 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import Frame
-from meshmsg._log_words import FsyncWord
-from meshmsg._tail_frame import ENTRY as TAIL_ENTRY
-from meshmsg._tail_frame import TailFrame
-from meshmsg.recovery import log_cursors, log_epochs, log_index
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_files import REAL
-from meshmsg.recovery.log_folder import CURSORS_FOLDER, LOCK_FILE, escape
-from meshmsg.recovery.log_format import (
+from meshmsg._model.log_policy import FsyncWord
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import Frame
+from meshmsg._wire.tail_frame import ENTRY as TAIL_ENTRY
+from meshmsg._wire.tail_frame import TailFrame
+from meshmsg.recovery.log import cursors as log_cursors
+from meshmsg.recovery.log import index as log_index
+from meshmsg.recovery.log import journal as log_epochs
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.files import REAL
+from meshmsg.recovery.log.folder import CURSORS_FOLDER, LOCK_FILE, escape
+from meshmsg.recovery.log.format import (
     DATA_START,
     END_RECORD,
     FRAME_RECORD,
@@ -31,8 +33,8 @@ from meshmsg.recovery.log_format import (
     encode_record,
     salt_of,
 )
-from meshmsg.recovery.log_index import ENTRY, IndexEntry, encode_entry
-from meshmsg.recovery.log_tail import (
+from meshmsg.recovery.log.index import ENTRY, IndexEntry, encode_entry
+from meshmsg.recovery.log.tail import (
     AREA_HEAD,
     AREAS,
     TAIL_BYTES_MAX,
@@ -40,7 +42,7 @@ from meshmsg.recovery.log_tail import (
     AreaHead,
     TailReader,
 )
-from meshmsg.recovery.log_writer import SMALL_BYTES, SMALL_EVENTS
+from meshmsg.recovery.log.writer import SMALL_BYTES, SMALL_EVENTS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "log.md"
 EPOCH = 1_700_000_000_000_000

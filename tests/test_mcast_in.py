@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from meshmsg._mcast_in import PacketSource, info_of
-from meshmsg._multicast import Multicast
-from meshmsg._packet import PacketBeat, PacketStatus, decode_packet
+from meshmsg._model.multicast_config import Multicast
+from meshmsg._receive.multicast_receiver import PacketSource, info_of
+from meshmsg._wire.packet import PacketBeat, PacketStatus, decode_packet
 
 SENDER = ("127.0.0.1", 4000)
 

@@ -6,9 +6,16 @@ import logging
 
 import pytest
 
-from meshmsg import ConfigError, Multicast, Security, _mcast_seal
-from meshmsg._mcast_seal import CUT_OVERLAP_S, LEAD_S, ReceivingSeal, SendingSeal, sealed_bytes
-from meshmsg._packet import NACK, SEAL_BYTES, PacketRequest
+from meshmsg import ConfigError, Multicast, Security
+from meshmsg._access import multicast_keys as _mcast_seal
+from meshmsg._access.multicast_keys import (
+    CUT_OVERLAP_S,
+    LEAD_S,
+    ReceivingSeal,
+    SendingSeal,
+    sealed_bytes,
+)
+from meshmsg._wire.packet import NACK, SEAL_BYTES, PacketRequest
 from tests.recovery.packets import beat
 
 STREAM = 7

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from msgspec import inspect as types
 
-from meshmsg import _control as control
-from meshmsg import _message_fields as fields
-from meshmsg._errors import ProtocolError
-from meshmsg._mcast_words import MulticastInfo, SealInfo
+from meshmsg._model import message_fields as fields
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire import control
+from meshmsg._wire.multicast_info import MulticastInfo, SealInfo
 from tests.samples import KINDS
 from tests.test_docs import page, section
 

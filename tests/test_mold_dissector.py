@@ -10,10 +10,10 @@ import socket
 import pytest
 
 from meshmsg.market.simulator import Simulator
-from meshmsg.recovery.mold_receiver import MoldMessages
-from meshmsg.transports.itch import encode_message
-from meshmsg.transports.mold_sockets import MoldListener, MoldSender
-from meshmsg.transports.moldudp64 import HEAD_BYTES, decode_packet
+from meshmsg.moldudp.itch import encode_message
+from meshmsg.moldudp.packets import HEAD_BYTES, decode_packet
+from meshmsg.moldudp.receiver import MoldMessages
+from meshmsg.moldudp.sockets import MoldListener, MoldSender
 from tests.captures import Capture, CaptureFailed, tshark
 from tests.ports import free_port
 from tests.tools import need

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmsg import ConfigError
-from meshmsg._errors import ProtocolError
+from meshmsg._model.errors import ProtocolError
 from meshmsg.moldudp import epoch_of, session_of
-from meshmsg.transports.moldudp64 import (
+from meshmsg.moldudp.packets import (
     END_OF_SESSION,
     HEARTBEAT,
     MoldPacket,

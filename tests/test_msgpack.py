@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from meshmsg._compiled import COMPILED
-from meshmsg._msgpack import is_map, is_value
+from meshmsg._native import COMPILED
+from meshmsg._wire.msgpack import is_map, is_value
 
 if COMPILED:
     from meshmsg import _speed

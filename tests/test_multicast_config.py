@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from meshmsg import ConfigError, Feed, Multicast, PeerConfig, Stream, TopicError
-from meshmsg._config import config_from_tables
-from meshmsg._control import decode_message, encode_message
-from meshmsg._mcast_in import info_of
-from meshmsg._mcast_words import MulticastInfo
-from meshmsg._multicast import FLOW_WORDS, split_group
+from meshmsg._model.config import config_from_tables
+from meshmsg._model.multicast_config import FLOW_WORDS, split_group
+from meshmsg._receive.multicast_receiver import info_of
+from meshmsg._wire.control import decode_message, encode_message
+from meshmsg._wire.multicast_info import MulticastInfo
 from tests.test_control import enclosed, welcome_with
 
 GROUP = "239.255.7.7:30001"

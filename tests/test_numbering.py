@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg._frame import FrameBuilder
-from meshmsg._publisher import PublisherSide
+from meshmsg._publish.publisher import PublisherSide
+from meshmsg._wire.frame import FrameBuilder
 
 #: What lets another thread in, or a finalizer.
 FORBIDDEN = ("CALL", "JUMP_BACKWARD", "BUILD_", "YIELD", "RESUME", "IMPORT", "FORMAT_", "MAKE_")
@@ -105,7 +105,7 @@ def test_threads_that_add_and_seal_lose_and_repeat_nothing() -> None:
 
 LOCKED = """
 from meshmsg import Peer, Stream
-from meshmsg._frame import FrameBuilder
+from meshmsg._wire.frame import FrameBuilder
 
 FrameBuilder.NEEDS_LOCK = True
 with Peer("pub", streams=[Stream("a.**")]) as pub:

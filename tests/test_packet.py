@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmsg import Multicast
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import FRAME_BYTES_MAX, FRAME_EVENTS_MAX, Frame, encode_frame
-from meshmsg._packet import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.frame import FRAME_BYTES_MAX, FRAME_EVENTS_MAX, Frame, encode_frame
+from meshmsg._wire.packet import (
     ANSWERS,
     CONFIRM,
     DATA,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._private_folder import PrivateFolder, remove_strays
-from meshmsg._spill import TEMPORARY
-from meshmsg.recovery.spill_log import is_spill_file
+from meshmsg._publish.spill import TEMPORARY
+from meshmsg._runtime.private_folder import PrivateFolder, remove_strays
+from meshmsg.recovery.log.spill import is_spill_file
 from meshmsg.spark_sink import JavaMissing, java, sockets
 
 NOBODY = 65534

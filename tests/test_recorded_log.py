@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from meshmsg import LogError, Loss
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._recorded_log import RECORDED_FILE, RecordedLog, recorded_topics
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import Entry, LogReader
-from meshmsg.recovery.receiver import Run
+from meshmsg._replay.recorded_log import RECORDED_FILE, RecordedLog, recorded_topics
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import Entry, LogReader
+from meshmsg.recovery.stream.receiver import Run
 
 STREAM = "pub/a.**"
 WIRE_ID = stream_wire_id("default", STREAM)

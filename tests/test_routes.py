@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshmsg import Peer, Stream, TopicError
-from meshmsg._publisher import RUSH_GAP_NS
-from meshmsg._routes import RUSH_DUES, Routes, Rush
+from meshmsg._publish.publisher import RUSH_GAP_NS
+from meshmsg._publish.topic_router import RUSH_DUES, Routes, Rush
 
 
 def routes(*patterns: str) -> Routes[str]:

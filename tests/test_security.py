@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-import meshmsg._security as security_module
-from meshmsg import ConfigError, Peer, PeerConfig, Security, _allow
-from meshmsg._allow import Grant, Names, covered, covers, parse_allow
-from meshmsg._config import config_from_tables
-from meshmsg._key_files import allow, describe, format_allow, new_folder, revoke
-from meshmsg._keyring import EVERYONE, Keyring
-from meshmsg._topics import Pattern
-from meshmsg.transports.curve import pair_of
+import meshmsg._model.security_config as security_module
+from meshmsg import ConfigError, Peer, PeerConfig, Security
+from meshmsg._access import allow_list as _allow
+from meshmsg._access.allow_list import Grant, Names, covered, covers, parse_allow
+from meshmsg._access.key_files import allow, describe, format_allow, new_folder, revoke
+from meshmsg._access.keyring import EVERYONE, Keyring
+from meshmsg._model.config import config_from_tables
+from meshmsg._model.topics import Pattern
+from meshmsg.transports.zmq.curve import pair_of
 
 KEY = "Zq3-uY8hJx0_vB5nRkT2wLmEo7sD1fGc9aXpQi4HyUz"
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmsg import ConfigError
-from meshmsg._sp_messages import (
+from meshmsg._model.topics import check_topic
+from meshmsg.nanomsg.messages import (
     check_separator,
     check_template,
     data_from,
@@ -16,7 +17,6 @@ from meshmsg._sp_messages import (
     put_together,
     take_apart,
 )
-from meshmsg._topics import check_topic
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg._statsd_lines import _NUMBER, Runs, cut, numbers, topic_of, understand
-from meshmsg._statsd_report import Growth, metrics_of, word
-from meshmsg._topics import check_topic
+from meshmsg._model.topics import check_topic
+from meshmsg.statsd.lines import _NUMBER, Runs, cut, numbers, topic_of, understand
+from meshmsg.statsd.report import Growth, metrics_of, word
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg import _control as c
-from meshmsg import _status_reports as module
-from meshmsg._message_fields import ENTRIES_MAX
-from meshmsg._status_reports import StatusReports
+from meshmsg._links import status_reports as module
+from meshmsg._links.status_reports import StatusReports
+from meshmsg._model.message_fields import ENTRIES_MAX
+from meshmsg._wire import control as c
 
 
 class Intake:

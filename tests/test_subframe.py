@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import Frame, encode_frame, encode_headers
-from meshmsg._subframe import Work, cut, decode_work, encode_work, flags_of, parts_of
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.frame import Frame, encode_frame, encode_headers
+from meshmsg._wire.subframe import Work, cut, decode_work, encode_work, flags_of, parts_of
 
 
 def rich_frame() -> Frame:

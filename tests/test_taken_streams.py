@@ -6,9 +6,9 @@ import logging
 from collections import Counter
 from typing import Any
 
-from meshmsg._control import StreamInfo
-from meshmsg._log_limit import LogLimit
-from meshmsg._taken_streams import TakenStreams
+from meshmsg._links.taken_streams import TakenStreams
+from meshmsg._runtime.log_limit import LogLimit
+from meshmsg._wire.control import StreamInfo
 
 
 class FakeLink:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshmsg import Peer, _topics
-from meshmsg._errors import ConfigError, TopicError
-from meshmsg._topics import (
+from meshmsg import Peer
+from meshmsg._model import topics as _topics
+from meshmsg._model.errors import ConfigError, TopicError
+from meshmsg._model.topics import (
     MEMO_TOPICS_MAX,
     TOPIC_BYTES_MAX,
     Pattern,

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshmsg import ConfigError, Loss, _webhook_queue
-from meshmsg._webhook_book import COUNT_WAITING, Book
-from meshmsg._webhook_tables import FILE
-from meshmsg._webhook_types import Endpoint, Secret, Stored, batch_id, body_of, pack
-from meshmsg.recovery.webhook_retry import Verdict
+from meshmsg import ConfigError, Loss
+from meshmsg.webhooks import delivery_queue as _webhook_queue
+from meshmsg.webhooks.retry import Verdict
+from meshmsg.webhooks.store import COUNT_WAITING, Book
+from meshmsg.webhooks.tables import FILE
+from meshmsg.webhooks.types import Endpoint, Secret, Stored, batch_id, body_of, pack
 
 STREAM, EPOCH = "shop/orders.**", 1_700_000_000_000_000
 NOW = 1_700_000_000.0

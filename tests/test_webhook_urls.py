@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmsg import ConfigError
-from meshmsg._webhook_urls import Allowed, check_url
+from meshmsg.webhooks.urls import Allowed, check_url
 
 NOBODY = Allowed.parse([])
 

@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from meshmsg import _packet as packet
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._mcast_seal import derive_of
-from meshmsg._mcast_words import MulticastInfo, SealInfo
-from meshmsg._security import Security
-from meshmsg.recovery.packet_receiver import JUMP_PACKETS_MAX
-from meshmsg.recovery.packet_seal import Sealer
-from meshmsg.recovery.parity import parity_packets
+from meshmsg._access.multicast_keys import derive_of
+from meshmsg._model.security_config import Security
+from meshmsg._wire import packet
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.multicast_info import MulticastInfo, SealInfo
+from meshmsg.recovery.multicast.packet_receiver import JUMP_PACKETS_MAX
+from meshmsg.recovery.multicast.parity import parity_packets
+from meshmsg.recovery.multicast.seal import Sealer
 from tests.packets import code_blocks, cut_frame
 from tests.test_docs import EPOCH, ROOT, WIRE_ID, dumped, page, section, tables
 
@@ -186,8 +186,8 @@ def enforced() -> list[tuple[str, str]]:
             if name.endswith((".py", ".c")):
                 path, function = name, ""
             elif "." in name or not path:
-                path, _, function = name.partition(".")
-                path += ".py"
+                module, _, function = name.rpartition(".")
+                path = module.replace(".", "/") + ".py"
             else:
                 function = name
             found.append((path, function))

@@ -13,7 +13,7 @@ import mmap
 import resource
 import sys
 
-from meshmsg._tail_frame import TailFrame
+from meshmsg._wire.tail_frame import TailFrame
 
 
 def main() -> None:

@@ -6,6 +6,6 @@ and sets the next timer.
 
 Does not belong here: decisions. What counts as lost, what is kept, what is sent again and who gets
 it are for `meshmsg.recovery` to say; what the user sees is for the peer. Imports reach down to
-`meshmsg.recovery` and the pure modules of `meshmsg`; nothing here knows the peer or the command
-line. tests/test_rooms.py holds this room to it.
+`meshmsg.recovery`, `meshmsg._wire` and `meshmsg._model`; nothing here knows the peer or the command
+line. import-linter holds this room to it.
 """

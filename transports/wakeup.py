@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 
-from meshmsg._compiled import COMPILED
+from meshmsg._native import COMPILED
 
 if COMPILED:
     from meshmsg import _speed

@@ -2,7 +2,7 @@
  *
  * Python's own sockets let go of the GIL around each call.  To receive what is there already this
  * costs more than it gives: where another thread wants the GIL, the one that receives goes to sleep
- * after each datagram.  `transports/multicast.py` has the same in Python.  Linux only.
+ * after each datagram.  `transports/udp/multicast.py` has the same in Python.  Linux only.
  */
 #include "speed.h"
 

@@ -4,7 +4,7 @@
  *
  * These bytes come from the network.  Every number in them is checked against the size of what was
  * received before it is used, and nothing is allocated by a claimed size.  What is accepted and what
- * is refused is exactly as in `_frame.py`: a test feeds harmed frames to both.
+ * is refused is exactly as in `_wire/frame.py`: a test feeds harmed frames to both.
  */
 #include "speed.h"
 

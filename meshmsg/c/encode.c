@@ -1,4 +1,4 @@
-/* The frame encoder: all sections into one bytes object, in one pass.  `encode_frame` in `_frame.py`
+/* The frame encoder: all sections into one bytes object, in one pass.  `encode_frame` in `_wire/frame.py`
  * says the same in Python; docs/wire-format.md is the specification.
  *
  * From the first look at a payload to the last byte written, no Python code runs and no container

@@ -1,5 +1,5 @@
 /* Small frames of a log as one larger frame: what each frame costs on its way is paid once for
- * thousands of events.  `recovery/log_join.py` says what is joined, and has the same in Python.
+ * thousands of events.  `recovery/log/join.py` says what is joined, and has the same in Python.
  *
  * A log may be damaged, and what a recorder wrote came from the network: every number is checked
  * against the bytes that are there before it is used.  The walk ends at the first record that is odd
@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define RECORD_HEAD_BYTES 40
-/* Names and numbers of `recovery/log_join.py`. */
+/* Names and numbers of `recovery/log/join.py`. */
 #define SMALL_BYTES_MAX (16 * 1024)
 #define JOIN_BYTES_MAX (256 * 1024)
 #define JOIN_EVENTS_MAX 8192

@@ -1,5 +1,5 @@
 /* The module `meshmsg._speed`: the door to the compiled core.  What is in it is in the other files;
- * `_compiled.py` decides whether it is used. */
+ * `_native.py` decides whether it is used. */
 #include "speed.h"
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is

@@ -1,5 +1,5 @@
 /* Where msgpack values stop, found without making any: proves that each payload of a column is one
- * value, so that all can be decoded in one call, and that headers are maps.  `_msgpack.py` has the
+ * value, so that all can be decoded in one call, and that headers are maps.  `_wire/msgpack.py` has the
  * same in Python.
  *
  * A value that holds others says how many, so the number of values to come is all there is to keep:

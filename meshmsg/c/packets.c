@@ -1,5 +1,5 @@
 /* Runs of multicast packets, as they lie one behind the other in a datagram: how long one is, and
- * the frame that several of them make.  `recovery/packet_runs.py` has the same in Python. */
+ * the frame that several of them make.  `recovery/multicast/packet_runs.py` has the same in Python. */
 #include "speed.h"
 
 #define DATA_HEAD 48

@@ -4,7 +4,7 @@
 #include "speed.h"
 #include <time.h>
 
-#define EVENT_COST 14 /* what an event costs in a frame beside its payload, as in `_publisher.py` */
+#define EVENT_COST 14 /* what an event costs in a frame beside its payload, as in `_publish/publisher.py` */
 
 static PyObject *name_topic, *name_data, *name_key, *name_headers, *name_timeout, *name_on_gate;
 static PyObject *name_route, *name_encode, *name_large, *name_idle, *name_full, *name_due;

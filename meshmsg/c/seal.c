@@ -1,5 +1,5 @@
 /* Sealed packets, many at a time: what stands around the cipher's own call.  The cipher is the
- * `encrypt` or `decrypt` of an AESGCM object of Python's `cryptography`.  `recovery/packet_seal.py`
+ * `encrypt` or `decrypt` of an AESGCM object of Python's `cryptography`.  `recovery/multicast/seal.py`
  * has the same in Python, and decides all that is not plain repetition. */
 #include "speed.h"
 

@@ -1,6 +1,6 @@
 /* What the files of the compiled core share.  Here: declarations and the smallest helpers, no code
- * that does anything.  The core is optional: all of it is written in Python too (`_frame`,
- * `_publisher`, `_batch`, `_async_peer`), and tests hold the two against each other.
+ * that does anything.  The core is optional: all of it is written in Python too (`_wire.frame`,
+ * `_publish.publisher`, `_model.batch`, `_peer.async_peer`), and tests hold the two against each other.
  *
  * Everything runs with the GIL held from the first to the last step of giving a number, so it is
  * atomic as long as nothing in between runs Python code or allocates a container (which may collect
@@ -22,7 +22,7 @@
 #error "the compiled core copies little-endian columns as they are"
 #endif
 
-/* Names and numbers of docs/wire-format.md and of `_frame.py`. */
+/* Names and numbers of docs/wire-format.md and of `_wire/frame.py`. */
 #define HEADER_BYTES 64
 #define CHECK_AT 12
 #define FRAME_BYTES_MAX (32 * 1024 * 1024)

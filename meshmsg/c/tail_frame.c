@@ -1,6 +1,6 @@
 /* `TailFrame`: the newest events of a durable stream, as rows that become one frame of the log, and
  * as bytes in the mapped memory of the log's tail (docs/log.md, "The tail").  The same in Python is in
- * `_tail_frame.py`.
+ * `_wire/tail_frame.py`.
  *
  * An event is added without any Python code from the first to the last step, so publishing needs no
  * lock here either.  `shut` keeps everybody out while the log moves what is there.

@@ -21,7 +21,7 @@
 
 #define DONT_WAIT 1
 #define LEND_BYTES_MIN 8192
-#define MESSAGE_COST 64 /* as in transports/ahead.py */
+#define MESSAGE_COST 64 /* as in transports/zmq/unread_limit.py */
 
 typedef struct {
     _Alignas(void *) unsigned char room[64];

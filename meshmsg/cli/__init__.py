@@ -65,7 +65,7 @@ app = typer.Typer(
 def _show_version(wanted: bool) -> None:
     if wanted:
         from meshmsg import __version__
-        from meshmsg._compiled import COMPILED
+        from meshmsg._native import COMPILED
 
         print(f"meshmsg {__version__}" + ("" if COMPILED else " (pure Python)"))
         raise typer.Exit

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from meshmsg._errors import PeerRefused, WaitTimeout
-from meshmsg._peer import Peer
+from meshmsg._model.errors import PeerRefused, WaitTimeout
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._guard import usage
 from meshmsg.cli._options import peer_from
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from meshmsg._config import Stream
-from meshmsg._multicast import Multicast
-from meshmsg._peer import Peer
-from meshmsg._subscription import Subscription
+from meshmsg._model.config import Stream
+from meshmsg._model.multicast_config import Multicast
+from meshmsg._peer.peer import Peer
+from meshmsg._receive.subscription import Subscription
 from meshmsg.cli._workers import say, stop_asked
 
 TOPIC = "bench.data"

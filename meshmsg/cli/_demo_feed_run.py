@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmsg._config import Stream, Tuning
-from meshmsg._multicast import Multicast
-from meshmsg._peer import Peer
+from meshmsg._model.config import Stream, Tuning
+from meshmsg._model.multicast_config import Multicast
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._demo_stage import WAIT_S, Stage
 from meshmsg.cli._workers import Worker, workers
-from meshmsg.recovery.ledger import Ledger
+from meshmsg.recovery.stream.ledger import Ledger
 
 WORKER = "meshmsg.cli._demo_feed_worker"
 PUBLISHER = "market"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._config import Tuning
-from meshmsg._peer import Peer
-from meshmsg._subscription import Subscription
+from meshmsg._model.config import Tuning
+from meshmsg._peer.peer import Peer
+from meshmsg._receive.subscription import Subscription
 from meshmsg.cli._demo_worker import Checker
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.testing import LossyPath, lose_packets

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmsg._config import Stream, Tuning
-from meshmsg._control import stream_wire_id
-from meshmsg._errors import WaitTimeout
-from meshmsg._frame import Frame
-from meshmsg._peer import Peer
+from meshmsg._model.config import Stream, Tuning
+from meshmsg._model.errors import WaitTimeout
+from meshmsg._peer.peer import Peer
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import Frame
 from meshmsg.cli._demo_stage import WAIT_S, Stage
 from meshmsg.cli._workers import Worker, workers
-from meshmsg.recovery.ledger import Ledger
+from meshmsg.recovery.stream.ledger import Ledger
 from meshmsg.testing import LossyLink, lose_messages
 
 WORKER = "meshmsg.cli._demo_worker"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from meshmsg._peer import Peer
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._workers import WorkerFailed
-from meshmsg.recovery.ledger import Ledger
+from meshmsg.recovery.stream.ledger import Ledger
 
 #: Longer than anything takes that is not broken.
 WAIT_S = 60.0

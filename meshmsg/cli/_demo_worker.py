@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._config import Tuning
-from meshmsg._event import Event, Loss
-from meshmsg._peer import Peer
-from meshmsg._subscription import Subscription
+from meshmsg._model.config import Tuning
+from meshmsg._model.event import Event, Loss
+from meshmsg._peer.peer import Peer
+from meshmsg._receive.subscription import Subscription
 from meshmsg.cli._workers import say, stop_asked
 
 KINDS = ("quotes", "orders")

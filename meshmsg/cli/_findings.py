@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from meshmsg._errors import MeshError
+from meshmsg._model.errors import MeshError
 
 OK = "ok"
 WARN = "warn"

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from meshmsg._peer import Peer
-from meshmsg._presence import PeerInfo
-from meshmsg._scout import others_text
+from meshmsg._links.resolver import others_text
+from meshmsg._peer.peer import Peer
+from meshmsg._peer.presence import PeerInfo
 from meshmsg.cli._guard import BAD, GOOD, note, usage
 from meshmsg.cli._options import peer_from
 from meshmsg.cli._tables import console, table

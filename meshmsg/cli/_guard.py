@@ -11,7 +11,7 @@ from typing import ParamSpec
 
 import typer
 
-from meshmsg._errors import (
+from meshmsg._model.errors import (
     BindError,
     ConfigError,
     EventTooLarge,

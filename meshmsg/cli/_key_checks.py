@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from meshmsg._errors import ConfigError
-from meshmsg._keyring import Keyring
-from meshmsg._security import Security
+from meshmsg._access.keyring import Keyring
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.security_config import Security
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
-from meshmsg.transports.reach import is_loopback
+from meshmsg.transports.discovery.addresses import is_loopback
 
 
 def keys(interface: str) -> Iterator[Finding]:

@@ -10,10 +10,10 @@ from meshmsg.cli._guard import GOOD, usage
 from meshmsg.cli._log_problems import complain_of, not_here, status_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
-from meshmsg.recovery.group_store import CURSOR_PREFIX
-from meshmsg.recovery.log_cursors import Cursor, Cursors
-from meshmsg.recovery.log_folder import CURSORS_FOLDER, LogFolder
-from meshmsg.recovery.log_verify import Summary
+from meshmsg.recovery.groups.store import CURSOR_PREFIX
+from meshmsg.recovery.log.cursors import Cursor, Cursors
+from meshmsg.recovery.log.folder import CURSORS_FOLDER, LogFolder
+from meshmsg.recovery.log.verify import Summary
 
 
 def cursor_object(summary: Summary, cursor: Cursor) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from meshmsg.cli._guard import GOOD
 from meshmsg.cli._log_problems import complain_of, not_here, status_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
-from meshmsg.recovery.group_store import CURSOR_PREFIX, GroupRecord, GroupStore
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_verify import Summary, summarize
+from meshmsg.recovery.groups.store import CURSOR_PREFIX, GroupRecord, GroupStore
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.verify import Summary, summarize
 
 NUMBERS = ("backlog", "bytes", "retries")
 

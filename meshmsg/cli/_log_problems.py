@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from meshmsg._errors import ConfigError
+from meshmsg._model.errors import ConfigError
 from meshmsg.cli._guard import BAD, GOOD, complain, usage
 from meshmsg.cli._values import safe
-from meshmsg.recovery.log_verify import Summary
+from meshmsg.recovery.log.verify import Summary
 
 
 def complain_of(summary: Summary) -> None:

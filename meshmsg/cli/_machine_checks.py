@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
 
-from meshmsg._compiled import COMPILED
-from meshmsg._control import PROTOCOL_VERSION
-from meshmsg._errors import ConfigError
-from meshmsg._multicast import Multicast
-from meshmsg._peer import __version__
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.multicast_config import Multicast
+from meshmsg._native import COMPILED
+from meshmsg._peer.peer import __version__
+from meshmsg._wire.control import PROTOCOL_VERSION
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
-from meshmsg.transports.interfaces import all_interfaces, find_interface, interface_mtu
-from meshmsg.transports.trials import granted_buffers, multicast_echo
+from meshmsg.transports.probes import granted_buffers, multicast_echo
+from meshmsg.transports.udp.interfaces import all_interfaces, find_interface, interface_mtu
 
 try:
     import resource

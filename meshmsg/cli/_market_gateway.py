@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._config import Tuning
-from meshmsg._peer import Peer
+from meshmsg._model.config import Tuning
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.market.exchange import STREAMS
 from meshmsg.moldudp import MeshToMold

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meshmsg._config import Tuning
-from meshmsg._event import Loss
-from meshmsg._peer import Peer
+from meshmsg._model.config import Tuning
+from meshmsg._model.event import Loss
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.market.exchange import STREAMS
 from meshmsg.market.follow import follow, packet_figures

@@ -11,7 +11,7 @@ from meshmsg.cli._market_handler import figures_of
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.market.follow import follow_mold
 from meshmsg.market.handler import Handler
-from meshmsg.transports.mold_sockets import MoldListener
+from meshmsg.moldudp.sockets import MoldListener
 
 REPORT_S = 0.1
 

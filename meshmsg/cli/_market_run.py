@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmsg._config import Tuning
-from meshmsg._errors import WaitTimeout
-from meshmsg._peer import Peer
+from meshmsg._model.config import Tuning
+from meshmsg._model.errors import WaitTimeout
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._demo_stage import WAIT_S, Overdue, Stage
 from meshmsg.cli._market_spark import Spark
 from meshmsg.cli._workers import Worker
 from meshmsg.market.bars import Bars
 from meshmsg.market.exchange import FEED, ORDERS, TRADES, Exchange, Lines, market_streams
 from meshmsg.market.simulator import Simulator
-from meshmsg.recovery.ledger import Ledger
+from meshmsg.recovery.stream.ledger import Ledger
 
 EXCHANGE = "exchange"
 SLOW, KILLED, LATE, MOLD = "alice", "bob", "carol", "dave"

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from meshmsg._errors import ConfigError
+from meshmsg._model.errors import ConfigError
 from meshmsg.cli._workers import Worker, WorkerFailed
 from meshmsg.market.bars import Bar, Bars, bars_from, different_bars
 

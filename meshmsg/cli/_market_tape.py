@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._config import Tuning
-from meshmsg._event import Loss
-from meshmsg._peer import Peer
+from meshmsg._model.config import Tuning
+from meshmsg._model.event import Loss
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._workers import say, stop_asked
 from meshmsg.market.bars import Bars, add_prints
 from meshmsg.market.exchange import STREAMS

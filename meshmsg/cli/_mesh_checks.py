@@ -8,16 +8,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from meshmsg import _control as c
-from meshmsg._errors import MeshError, WaitTimeout
-from meshmsg._link import Link
-from meshmsg._peer import Peer
-from meshmsg._scout import interfaces_of, others_text
+from meshmsg._links.outbound_peer import Link
+from meshmsg._links.resolver import interfaces_of, others_text
+from meshmsg._model.errors import MeshError, WaitTimeout
+from meshmsg._peer.peer import Peer
+from meshmsg._wire import control as c
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.cli._found import names_twice
-from meshmsg.transports.mdns import Beacon, Service
-from meshmsg.transports.reach import is_loopback, split_target, why_unreachable
-from meshmsg.transports.trials import path_mtu, why_no_data
+from meshmsg.transports.discovery.addresses import is_loopback, split_target, why_unreachable
+from meshmsg.transports.discovery.mdns import Beacon, Service
+from meshmsg.transports.probes import path_mtu, why_no_data
 
 MDNS_S = 3.0
 PORT_S = 2.0
@@ -27,6 +27,7 @@ CLOCK_FAIL_S = 5.0
 SEEN_MAX = 10
 #: A stream may wait for a moment: that is what backpressure does.
 BLOCKED_FAIL_S = 1.0
+CONTACT_FIX = "let its ports through the firewall, or have it listen on a network we share"
 NAME_FIX = "give each peer a name of its own, or stop the other one"
 
 
@@ -98,8 +99,12 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
             who = contact["peer"] or "a peer"
             where = ", ".join(f"{a}: {why}" for a, why in contact["reasons"].items())
             text = f"{who}, told by {' and '.join(contact['sources']) or 'nobody'}: {where}"
-            fix = "let its ports through the firewall, or have it listen on a network we share"
-            yield Finding("contact", WARN, text, fix)
+            fix = _refusal_fix(where)
+            status = FAIL if fix == NAME_FIX else WARN  # which nobody sees where it publishes
+            fix = (
+                fix or "let its ports through the firewall, or have it listen on a network we share"
+            )
+            yield Finding("contact", status, text, fix)
 
 
 def peers(peer: Peer, connect: list[str]) -> Iterator[Finding]:

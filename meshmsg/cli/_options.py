@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import PeerConfig, Stream, load_toml
-from meshmsg._discovery import Discovery
-from meshmsg._multicast import Feed, Multicast
-from meshmsg._peer import Peer, config_arguments
-from meshmsg._security import Security
-from meshmsg._values import parse_time
+from meshmsg._model.config import PeerConfig, Stream, load_toml
+from meshmsg._model.discovery_config import Discovery
+from meshmsg._model.multicast_config import Feed, Multicast
+from meshmsg._model.security_config import Security
+from meshmsg._model.units import parse_time
+from meshmsg._peer.peer import Peer, config_arguments
 from meshmsg.cli._guard import note, usage
 
 _MESH = "The mesh"
@@ -231,7 +231,7 @@ def _own_name(security: Security | None) -> str:
     """What the allow-list calls the holder of our key; `desk-*` leaves the end to us."""
     if security is None or security.key_dir is None:
         return ""
-    from meshmsg._keyring import Keyring
+    from meshmsg._access.keyring import Keyring
 
     name = Keyring(security).own_name()
     return (

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from meshmsg._errors import PeerRefused, WaitTimeout
-from meshmsg._event import Event
-from meshmsg._peer import Peer
+from meshmsg._model.errors import PeerRefused, WaitTimeout
+from meshmsg._model.event import Event
+from meshmsg._peer.peer import Peer
 from meshmsg.cli._guard import note
 from meshmsg.cli._items import Item
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._errors import ConfigError
-from meshmsg._security import KEY_FILE_BYTES_MAX, read_own
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.security_config import KEY_FILE_BYTES_MAX, read_own
 from meshmsg.cli._guard import complain
 
 SecretFile = Annotated[

@@ -18,7 +18,7 @@ from meshmsg.cli._values import to_json
 
 if TYPE_CHECKING:
     from meshmsg.cli._market_story import Check
-    from meshmsg.recovery.ledger import Ledger
+    from meshmsg.recovery.stream.ledger import Ledger
 
 HELP = help_text(
     "See it work: losses on purpose, repair, and a ledger that adds up. Three acts.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshmsg._discovery import Discovery
+from meshmsg._model.discovery_config import Discovery
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Check, Finding, examine
 from meshmsg.cli._found import wait_for_found
 from meshmsg.cli._guard import BAD, GOOD, guarded

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._allow import Grant, check_grant_name, check_patterns, parse_public_key
-from meshmsg._errors import ConfigError
-from meshmsg._key_files import allow, describe, new_folder, read_mesh_key, revoke
+from meshmsg._access.allow_list import Grant, check_grant_name, check_patterns, parse_public_key
+from meshmsg._access.key_files import allow, describe, new_folder, read_mesh_key, revoke
+from meshmsg._model.errors import ConfigError
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Json, Quiet

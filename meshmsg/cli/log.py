@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._batch import Batch
-from meshmsg._codecs import Codec, UnknownCodec, codec_for
-from meshmsg._errors import ConfigError
-from meshmsg._event import Event, Loss
-from meshmsg._subscription import parse_start
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import Codec, UnknownCodec, codec_for
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.event import Event, Loss
+from meshmsg._receive.subscription import parse_start
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._log_cursors import cursor_object, drop, show
@@ -22,9 +22,9 @@ from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import loss_object, safe, to_json
 from meshmsg.cli.sub import BATCH_MAX, Screen, parse_where
-from meshmsg.recovery.log_folder import LogFolder, find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import Report, Summary, summarize, verify
+from meshmsg.recovery.log.folder import LogFolder, find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import Report, Summary, summarize, verify
 
 HELP = help_text(
     "Look into the logs in a data directory, or into the folder of one stream.",

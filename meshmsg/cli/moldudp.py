@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshmsg._config import Stream
+from meshmsg._model.config import Stream
 from meshmsg.cli._guard import BAD, GOOD, guarded, note
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -26,7 +26,7 @@ from meshmsg.cli._options import (
 from meshmsg.cli.sub import parse_where
 
 if TYPE_CHECKING:
-    from meshmsg.transports.mold_sockets import MoldSender
+    from meshmsg.moldudp.sockets import MoldSender
 
 HELP = help_text(
     "Meet feed handlers that speak Nasdaq's MoldUDP64, in either direction.",
@@ -154,7 +154,7 @@ def recv(
 ) -> int:
     """Receive until the session ends."""
     from meshmsg.moldudp import MoldToMesh
-    from meshmsg.transports.mold_sockets import MoldListener
+    from meshmsg.moldudp.sockets import MoldListener
 
     go_on = _clock(duration)
     peer = peer_from(

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import Record
-from meshmsg._errors import ConfigError
-from meshmsg._event import Loss
-from meshmsg._peer import Peer, config_arguments
+from meshmsg._model.config import Record
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.event import Loss
+from meshmsg._peer.peer import Peer, config_arguments
 from meshmsg.cli._figures import Figures, framed, lost_cell, print_now, stopping, view, waits
 from meshmsg.cli._guard import BAD, GOOD, guarded, usage
 from meshmsg.cli._help import help_text

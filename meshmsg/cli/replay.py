@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._batch import Batch
-from meshmsg._config import Stream
-from meshmsg._event import Event, Loss
+from meshmsg._model.batch import Batch
+from meshmsg._model.config import Stream
+from meshmsg._model.event import Event, Loss
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -30,7 +30,7 @@ from meshmsg.cli._options import (
 from meshmsg.cli._publishing import Audience, Tally, publish_all
 from meshmsg.cli._values import safe
 from meshmsg.cli.log import Count, Dir, StreamName, choose, codec_of, seek
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log.reader import LogReader
 
 HELP = help_text(
     "Publish the events of a log again, with their topics, keys and headers.",

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import PeerConfig
-from meshmsg._errors import ConfigError
+from meshmsg._model.config import PeerConfig
+from meshmsg._model.errors import ConfigError
 from meshmsg.cli._figures import Figures, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
@@ -211,7 +211,7 @@ def sink(
     if check:
         return _check(made, json=json)
     with _placed(config):
-        _room("sink_plan").check_plan(made)
+        _room("sink.plan").check_plan(made)
     recording = None
     if made.source is None:
         recording = peer_from(
@@ -261,7 +261,7 @@ def _settings(texts: list[str] | None) -> dict[str, str] | None:
 def _configured(
     config: Path | None, given_sink: dict[str, Any], given_out: dict[str, Any]
 ) -> tuple[Any, PeerConfig | None]:
-    settings = _room("sink_config")
+    settings = _room("sink.config")
     from_file: dict[str, Any] = {}
     outputs: list[dict[str, Any]] = []
     peer = None
@@ -306,7 +306,7 @@ def _placed(config: Path | None) -> Iterator[None]:
 def _check(made: Any, *, json: bool) -> int:
     status = GOOD
     for output in made.outputs:
-        found = _room("sink_check").check_output(output, made.log)
+        found = _room("sink.check").check_output(output, made.log)
         if json:
             print(to_json(found))
         else:
@@ -321,9 +321,9 @@ def _run(
 ) -> int:
     with ExitStack() as stack:
         stop = stack.enter_context(stopping())
-        daemon = stack.enter_context(_room("sink_daemon").SinkDaemon(made, peer))
+        daemon = stack.enter_context(_room("sink.daemon").SinkDaemon(made, peer))
         if made.metrics is not None:
-            server = _room("sink_metrics").MetricsServer(made.metrics, daemon.figures)
+            server = _room("sink.metrics").MetricsServer(made.metrics, daemon.figures)
             stack.enter_context(server)
             note(f"figures at http://{server.host}:{server.port}/metrics", quiet=quiet)
         if daemon.peer is not None:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import Stream
-from meshmsg._errors import WaitTimeout
+from meshmsg._model.config import Stream
+from meshmsg._model.errors import WaitTimeout
 from meshmsg.cli._edges import publishing_peer, stay
 from meshmsg.cli._guard import GOOD, complain, guarded, note, usage
 from meshmsg.cli._help import help_text
@@ -138,9 +138,9 @@ def _send(
     mesh: str | None,
     quiet: bool,
 ) -> int:
-    from meshmsg._statsd_report import Growth, word
     from meshmsg.cli._asking import ask, asking
     from meshmsg.statsd import send_report, statsd_client
+    from meshmsg.statsd.report import Growth, word
 
     growth: dict[str, Growth] = {}
     with asking(connect, mesh, 5.0) as peer, closing(statsd_client(to)) as client:

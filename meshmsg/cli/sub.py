@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._config import check_group
-from meshmsg._errors import ConfigError, EventsLost
-from meshmsg._event import Event, Loss
-from meshmsg._multicast import Feed, Multicast
-from meshmsg._subscription import StartFrom, Subscription
-from meshmsg._values import parse_time
+from meshmsg._model.config import check_group
+from meshmsg._model.errors import ConfigError, EventsLost
+from meshmsg._model.event import Event, Loss
+from meshmsg._model.multicast_config import Feed, Multicast
+from meshmsg._model.units import parse_time
+from meshmsg._receive.subscription import StartFrom, Subscription
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -376,7 +376,7 @@ def _packets(sources: list[dict[str, Any]]) -> str:
 
 def parse_where(text: str, option: str = "--start") -> StartFrom:
     """`--start` as the library takes it; raises `ConfigError` that says what can be written."""
-    from meshmsg._subscription import parse_start
+    from meshmsg._receive.subscription import parse_start
 
     with contextlib.suppress(ValueError):
         moment = float(text)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._config import Stream
+from meshmsg._model.config import Stream
 from meshmsg.cli._edges import publishing_peer, raise_file_limit, stay
 from meshmsg.cli._guard import guarded, note
 from meshmsg.cli._help import help_text
@@ -81,8 +81,8 @@ def serve(
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
-    from meshmsg.recovery.webhook_intake import topic_for
     from meshmsg.webhooks import WebhookServer
+    from meshmsg.webhooks.acceptance import topic_for
 
     pattern = topic if topic_for(topic, "x") == topic else topic.partition("{type}")[0] + "**"
     raise_file_limit()

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from meshmsg._config import Stream
-from meshmsg._multicast import Multicast, split_group
-from meshmsg._peer import Peer
+from meshmsg._model.config import Stream
+from meshmsg._model.multicast_config import Multicast, split_group
+from meshmsg._peer.peer import Peer
 from meshmsg.market.bars import Bars, add_prints
 from meshmsg.market.simulator import Simulator, Tick
-from meshmsg.transports.itch import encode_message
+from meshmsg.moldudp.itch import encode_message
 
 FEED, TRADES, ORDERS = "feed.itch", "trades.tape", "orders.new"
 STREAMS = ("feed.**", "trades.**", "orders.**")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from meshmsg._subscription import Subscription
+from meshmsg._receive.subscription import Subscription
 from meshmsg.market.handler import Handler
-from meshmsg.recovery.mold_receiver import MoldMessages
-from meshmsg.transports.mold_sockets import MoldListener
+from meshmsg.moldudp.receiver import MoldMessages
+from meshmsg.moldudp.sockets import MoldListener
 
 #: How often books and place are kept.
 KEEP_S = 0.5

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from meshmsg.market.book import BookError, Books
-from meshmsg.transports.itch import (
+from meshmsg.moldudp.itch import (
     AddAttributed,
     AddOrder,
     Cancelled,

@@ -13,10 +13,10 @@ from itertools import chain, islice, product
 from string import ascii_uppercase
 from typing import NamedTuple
 
-from meshmsg._errors import ConfigError
+from meshmsg._model.errors import ConfigError
 from meshmsg.market.arrivals import Arrival, Arrivals
 from meshmsg.market.book import Books, Side
-from meshmsg.transports.itch import (
+from meshmsg.moldudp.itch import (
     AddOrder,
     Cancelled,
     Deleted,
@@ -26,7 +26,7 @@ from meshmsg.transports.itch import (
     StockDirectory,
     SystemEvent,
 )
-from meshmsg.transports.itch import Trade as HiddenTrade
+from meshmsg.moldudp.itch import Trade as HiddenTrade
 
 TICK = 100  # one cent
 OPEN_NS = 34_200 * 10**9  # 09:30

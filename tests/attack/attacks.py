@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshmsg import _control as c
+from meshmsg._wire import control as c
 from tests.attack import by_dialled, by_diallers, heaviest, neutral
 from tests.attack.hostile import Attacker
 

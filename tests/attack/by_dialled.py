@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from meshmsg import _control as c
-from meshmsg import _packet as packet
-from meshmsg._frame import Heartbeat, encode_frame
-from meshmsg._mcast_words import MulticastInfo
-from meshmsg._message_fields import ENTRIES_MAX
-from meshmsg._multicast import split_group
+from meshmsg._model.message_fields import ENTRIES_MAX
+from meshmsg._model.multicast_config import split_group
+from meshmsg._wire import control as c
+from meshmsg._wire import packet
+from meshmsg._wire.frame import Heartbeat, encode_frame
+from meshmsg._wire.multicast_info import MulticastInfo
 from tests.attack.by_diallers import FAR, JOBS, MAX, WORK, _maps
 from tests.attack.hostile import NAME, Attacker, Dialled, Said
 from tests.attack.mutate import Maker, raw

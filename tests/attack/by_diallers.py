@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import zmq
 
-from meshmsg import _control as c
-from meshmsg._message_fields import ATTEMPTS_MAX, PREFETCH_MAX
+from meshmsg._model.message_fields import ATTEMPTS_MAX, PREFETCH_MAX
+from meshmsg._wire import control as c
 from tests.attack.hostile import Attacker, Dialler, EndlessMessage, encoded
 from tests.attack.mutate import Maker, raw
 from tests.attack.shape import DATA

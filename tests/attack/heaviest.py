@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from meshmsg import _control as c
-from meshmsg._message_fields import ACK_RANGES_MAX, ENTRIES_MAX, PIECES_MAX
+from meshmsg._model.message_fields import ACK_RANGES_MAX, ENTRIES_MAX, PIECES_MAX
+from meshmsg._wire import control as c
 from tests.attack.by_dialled import SUBSCRIBERS, info, own, placed, serving
 from tests.attack.by_diallers import LOG, WORK, join, staying
 from tests.attack.hostile import Attacker, Dialled, encoded

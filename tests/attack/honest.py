@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from meshmsg import Multicast, Peer, Record, Security, Stream, Subscription
-from meshmsg._replay_client import ReplayClient
-from meshmsg.recovery.receiver import Run
+from meshmsg._replay.log_client import ReplayClient
+from meshmsg.recovery.stream.receiver import Run
 
 #: Streams whose events go to a reader, complete, in order and once.
 READ = ("vol", "log", "mc")

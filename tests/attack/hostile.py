@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from zmq.utils import z85
 
 from meshmsg import Security
-from meshmsg import _control as c
-from meshmsg._errors import ProtocolError
-from meshmsg._gate import _transcript
-from meshmsg._keyring import Keyring
-from meshmsg.transports.control import join_parts, split_parts
+from meshmsg._access.access_control import _transcript
+from meshmsg._access.keyring import Keyring
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire import control as c
+from meshmsg.transports.zmq.control import join_parts, split_parts
 from tests.attack.mutate import Scene, raw
 from tests.attack.shape import DATA, Shape, Step
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from meshmsg import _control as c
+from meshmsg._wire import control as c
 
 HEAD = c.ENVELOPE + bytes([c.PROTOCOL_VERSION])
 NUMBERS = (

@@ -21,8 +21,8 @@ from typing import Any
 
 import zmq
 
-from meshmsg import _control as c
-from meshmsg import _packet as packet
+from meshmsg._wire import control as c
+from meshmsg._wire import packet
 from tests.attack.by_dialled import multicast_place, multicast_sender
 from tests.attack.hostile import Attacker
 from tests.attack.mutate import raw

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from meshmsg._allow import Grant
-from meshmsg._key_files import allow, new_folder
+from meshmsg._access.allow_list import Grant
+from meshmsg._access.key_files import allow, new_folder
 from tests.attack.attacks import Attack
 from tests.attack.hostile import NAME
 from tests.processes import start

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer
-from meshmsg._config import Stream
-from meshmsg._subscription import Subscription
+from meshmsg._model.config import Stream
+from meshmsg._receive.subscription import Subscription
 from meshmsg.cli.ledger import merge
-from meshmsg.recovery.ledger import Ledger, LedgerRow
+from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 FREE = "tcp://127.0.0.1:*"
 

@@ -13,7 +13,7 @@ from meshmsg.cli._demo_run import HEALTHY, STALLED, Outcome, Subscriber
 from meshmsg.cli._demo_story import problems, story, summary
 from meshmsg.cli._demo_worker import Checker
 from meshmsg.cli._workers import Worker, WorkerFailed
-from meshmsg.recovery.ledger import Ledger, LedgerRow
+from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 
 def test_bench_measures_three_things_and_loses_nothing(run: Any) -> None:

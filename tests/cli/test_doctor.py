@@ -10,11 +10,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from meshmsg import Peer, PublishTimeout, Security, Stream, Tuning
+from meshmsg import Peer, PeerConfig, PublishTimeout, Security, Stream, Tuning
 from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
 from meshmsg.cli._key_checks import keys
@@ -171,6 +172,24 @@ def test_another_mesh_is_named(run: Any) -> None:
     assert found["protocol"]["fix"] == "give both the same --mesh"
 
 
+@pytest.mark.parametrize(
+    ("why", "status", "words"),
+    [
+        ("the name 'alpha' is in use at tcp://127.0.0.1:1 already", FAIL, "name of its own"),
+        ("no route to host", WARN, "firewall"),
+    ],
+)
+def test_contact_that_is_no_peer_of_ours_is_explained(why: str, status: str, words: str) -> None:
+    found = {"peer": "alpha", "sources": ["gossip"], "reason": why, "state": "refused"}
+    contact = found | {"reasons": {"tcp://127.0.0.1:2": why}}
+    tried = {"zeroconf": {"state": "off", "reason": ""}, "gossip": True, "contacts": [contact]}
+    figures = {"discovery": tried | {"elsewhere": [], "names": []}}
+    peer: Any = SimpleNamespace(stats=lambda: figures, peers=list, config=PeerConfig("x"))
+    *_, finding = _mesh_checks.discovery(peer, [])
+    assert (finding.check, finding.status) == ("contact", status)
+    assert words in finding.fix
+
+
 def test_unknown_interface_fails_and_lists_those_there_are(run: Any) -> None:
     result = run("doctor", "--interface", "eth77", "--discovery", "none")
     assert result.exit_code == 1
@@ -213,7 +232,7 @@ def test_small_buffers_little_space_and_few_files_are_warned_of(
 
 def test_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peer("late", mesh=MESH) as late, Peer("here", mesh=MESH, connect=late.address) as here:
-        here.wait_for_peers(timeout=20)
+        here.wait_for_peers(timeout=30)
         node = here._open_node()
         (link,) = node.links.up()
         real = node.questions.ask
@@ -283,7 +302,7 @@ def test_peers_that_are_found_are_listed(run: Any) -> None:
         desk.subscribe("quotes.**"),
         desk.subscribe("quotes.**", group="workers"),
     ):
-        desk.wait_for_peers(1, timeout=20)
+        desk.wait_for_peers(1, timeout=30)
         look = ("peers", "--mesh", mesh, "--discovery", "auto", "--wait", "20s")
         result = run(*look)
         assert result.exit_code == 0, result.stderr

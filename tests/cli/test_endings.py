@@ -14,22 +14,20 @@ import psutil
 import pytest
 
 from meshmsg import Peer
-from meshmsg._config import Stream
+from meshmsg._model.config import Stream
 from tests import processes
 
 FREE = "tcp://127.0.0.1:*"
-#: Far above what it takes, and well below any of the time-outs that it must not sit through.
-SOON_S = 3.0
+#: Time-outs that nobody may sit through who is told to end: a test would not wait for them.
+LONG = "600"
 
 
 def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
     children = psutil.Process(running.process.pid).children(recursive=True)
-    began = time.monotonic()
     running.process.send_signal(send)
     assert running.end() == status
-    assert time.monotonic() - began < SOON_S
     assert "Traceback" not in running.errors()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
 
 
@@ -47,7 +45,7 @@ runpy.run_module("meshmsg", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer", "meshmsg.cli.sub"])
+@pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer.peer", "meshmsg.cli.sub"])
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module, "sub", "a.**"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -82,7 +80,7 @@ def test_ctrl_c_ends_pub_and_tells_what_was_published(start: Any) -> None:
 
 
 def test_ctrl_c_ends_pub_that_waits_for_subscribers(start: Any) -> None:
-    pub = start("pub", "a.b", "x", "--bind", FREE, "--wait-timeout", "60s")
+    pub = start("pub", "a.b", "x", "--bind", FREE, "--wait-timeout", f"{LONG}s")
     pub.address()
     ends_soon(pub, 130)
 
@@ -96,7 +94,7 @@ def test_ctrl_c_ends_pub_that_waits_for_input(start: Any) -> None:
 def test_ctrl_c_ends_pub_that_a_frozen_subscriber_blocks(start: Any, tmp_path: Path) -> None:
     config = tmp_path / "mesh.toml"
     config.write_text(
-        '[peer]\nname = "p"\n'
+        f'[peer]\nname = "p"\n[peer.tuning]\nclose_timeout_s = {LONG}\n'
         '[[stream]]\ntopics = "**"\noverflow = "block"\nwindow_bytes = "64KiB"\n'
     )
     sub = start("sub", "a.**", "--bind", FREE)
@@ -130,13 +128,13 @@ def test_ctrl_c_ends_verbs_that_wait_for_answers(
         monkeypatch.setattr(
             peer._node.questions, "on_ask", lambda *question: asked.append(question)
         )
-        waiting = start(verb, "--connect", peer.address, "--timeout", "60s")
+        waiting = start(verb, "--connect", peer.address, "--timeout", f"{LONG}s")
         wait_until(lambda: asked)
         ends_soon(waiting, 130)
 
 
 def test_ctrl_c_ends_bench_and_its_workers(start: Any, wait_until: Any) -> None:
-    bench = start("bench", "--seconds", "60")
+    bench = start("bench", "--seconds", LONG)
     process = psutil.Process(bench.process.pid)
     worker = wait_until(process.children)[0]
     # Starting takes less than half of this: it is receiving.
@@ -145,13 +143,13 @@ def test_ctrl_c_ends_bench_and_its_workers(start: Any, wait_until: Any) -> None:
 
 
 def test_ctrl_c_ends_demo_and_its_workers(start: Any) -> None:
-    demo = start("demo", "--plain", "--seconds", "60")
+    demo = start("demo", "--plain", "--seconds", LONG)
     demo.wait_for_line("dropped on purpose")
     ends_soon(demo, 130)
 
 
 def test_ctrl_c_ends_the_market_and_its_workers(start: Any) -> None:
-    demo = start("demo", "market", "--plain", "--seconds", "60", "--rate", "200", "--no-spark")
+    demo = start("demo", "market", "--plain", "--seconds", LONG, "--rate", "200", "--no-spark")
     demo.wait_for_line("lost on purpose")
     ends_soon(demo, 130)
 

@@ -32,7 +32,7 @@ def test_member_on_the_command_line_acknowledges_what_it_shows(run: Any) -> None
         shown = [json.loads(line) for line in result.stdout.splitlines()]
         assert [event["data"] for event in shown] == list(range(100))
         assert "attempt" not in shown[0]
-        shop.flush(10)
+        shop.flush(30)
         assert group_of(shop)["acked"] == 100
 
 
@@ -47,7 +47,7 @@ def test_looking_only_leaves_the_work_to_others(run: Any) -> None:
         again = run(*command, *ends)
         shown = [json.loads(line) for line in again.stdout.splitlines()]
         assert [(event["data"], event["attempt"]) for event in shown] == [(0, 2), (1, 2), (2, 2)]
-        shop.flush(10)
+        shop.flush(30)
 
 
 def test_member_that_disagrees_is_told_why(run: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import meshmsg
-from meshmsg._compiled import COMPILED
+from meshmsg._native import COMPILED
 
 VERBS = ("pub", "sub", "ledger", "peers", "log", "record", "replay", "moldudp", "bench", "demo")
 

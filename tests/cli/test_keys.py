@@ -111,7 +111,7 @@ def test_any_name_is_given_only_where_it_is_asked_for(
 def test_wrong_usage_is_told(
     tmp_path: Path, arguments: list[str], problem: str, keys: Callable[..., Any]
 ) -> None:
-    from meshmsg._key_files import new_folder
+    from meshmsg._access.key_files import new_folder
 
     new_folder(tmp_path / "k", "p", None)
     given = [text.format(dir=tmp_path / "k") for text in arguments]

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.group_store import GroupRecord, GroupStore
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.groups.store import GroupRecord, GroupStore
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.writer import LogWriter
 
 STREAM = "shop/orders.**"
 TIME_NS = 1_700_000_000 * 10**9

@@ -16,7 +16,7 @@ from meshmsg.cli._market_spark import Spark
 from meshmsg.cli._market_story import checks, problems, story, summary
 from meshmsg.market.bars import Bar
 from meshmsg.market.exchange import FEED, ORDERS, STREAMS, TRADES
-from meshmsg.recovery.ledger import Ledger, LedgerRow
+from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 SHORT = ("--seconds", "2", "--stocks", "20", "--rate", "500", "--no-spark")
 

@@ -15,9 +15,9 @@ from meshmsg.cli._demo_feed_run import NAMES, Outcome, Receiver
 from meshmsg.cli._demo_feed_story import problems, story, summary
 from meshmsg.cli._demo_feed_view import plain_view
 from meshmsg.cli.peers import _packets
-from meshmsg.recovery.ledger import Ledger, LedgerRow
+from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 from meshmsg.testing import lose_packets
-from meshmsg.transports import multicast as sockets
+from meshmsg.transports.udp import multicast as sockets
 
 FREE = "tcp://127.0.0.1:*"
 

@@ -18,7 +18,7 @@ def test_peers_and_doctor_show_a_name_that_two_peers_have(
         Peer("sub", connect=[one.address]) as sub,
         sub.subscribe("a.**"),
     ):
-        one.wait_for_subscribers("a.b", timeout=10)
+        one.wait_for_subscribers("a.b", timeout=30)
         sub._open_node().call(lambda: sub._open_node().links.dial(two.address))
         wait_until(lambda: two.stats()["name_in_use"])
         told = f"another peer of its name is at {one.address}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import meshmsg
 from meshmsg import Peer
-from meshmsg._config import Stream
+from meshmsg._model.config import Stream
 from meshmsg.testing import lose_messages
 
 FREE = "tcp://127.0.0.1:*"

@@ -11,8 +11,8 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg.cli.replay import Clock
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
 
 
 def record(data_dir: Path) -> None:
@@ -29,7 +29,7 @@ def test_events_are_published_again(start: Callable[..., Any], tmp_path: Path) -
     with Peer("sub") as sub, sub.subscribe("orders.**") as events:
         began = time.time()
         again = start("replay", str(tmp_path), "--speed", "0", "-c", sub.address)
-        got = [events.get(timeout=20) for _ in range(100)]
+        got = [events.get(timeout=30) for _ in range(100)]
         first, raw, *rest = [event for event in got if event is not None]
         assert (first.topic, first.data) == ("orders.eu", {"id": 0})
         assert (first.key, dict(first.headers)) == ("k", {"h": 1})
@@ -45,7 +45,7 @@ def test_part_of_a_log(start: Callable[..., Any], tmp_path: Path) -> None:
     with Peer("sub") as sub, sub.subscribe("orders.**") as events:
         arguments = ("--start", "last:10", "--count", "3", "--speed", "100", "-c", sub.address)
         again = start("replay", str(tmp_path), *arguments)
-        got = [events.get(timeout=20) for _ in range(3)]
+        got = [events.get(timeout=30) for _ in range(3)]
         assert [event.data for event in got if event] == [90, 91, 92]
         assert again.end() == 0
         assert events.get(timeout=0.1) is None
@@ -64,7 +64,7 @@ def test_replay_ends_before_the_event_that_end_names(
     with Peer("sub") as sub, sub.subscribe("orders.**") as events:
         arguments = ("--start", "last:98", "--end", end, "--speed", "0", "-c", sub.address)
         again = start("replay", str(tmp_path), *arguments)
-        got = [events.get(timeout=20) for _ in range(3)]
+        got = [events.get(timeout=30) for _ in range(3)]
         assert [event.data for event in got if event] == [2, 3, 4]
         assert again.end() == 0
         assert events.get(timeout=0.1) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ClosedError, ConfigError, Peer, PublishTimeout, Stream
-from meshmsg._compiled import COMPILED
+from meshmsg._native import COMPILED
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"
@@ -182,7 +182,7 @@ def test_blocked_stream_is_waited_for_and_the_wait_can_be_given_up() -> None:
             AsyncPeer("sub", connect=pub.address) as sub,
             sub.subscribe("a.**") as events,
         ):
-            await pub.wait_for_subscribers("a.b", timeout=10)
+            await pub.wait_for_subscribers("a.b", timeout=30)
             with pytest.raises(PublishTimeout):
                 await fill(pub)
             sent = published(pub)
@@ -195,7 +195,7 @@ def test_blocked_stream_is_waited_for_and_the_wait_can_be_given_up() -> None:
             waiting = asyncio.create_task(pub.publish("a.b", b"last"))
             got = []
             while not got or got[-1] != b"last":
-                event = await events.get(timeout=10)
+                event = await events.get(timeout=30)
                 assert event is not None
                 got.append(event.data)
             assert (await waiting).seq == sent == len(got) - 1
@@ -239,7 +239,7 @@ def test_async_for_takes_each_event_once_and_ends_with_the_subscription() -> Non
             AsyncPeer("sub", connect=pub.address) as sub,
         ):
             events = sub.subscribe("a.**")
-            await pub.wait_for_subscribers("a.b", timeout=10)
+            await pub.wait_for_subscribers("a.b", timeout=30)
             await pub.publish_many("a.b", list(range(1000)))
             got = []
             async for event in events:
@@ -255,7 +255,7 @@ def test_async_for_takes_each_event_once_and_ends_with_the_subscription() -> Non
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            got += [event.data for event in await events.get_many(398, timeout=5)]
+            got += [event.data for event in await events.get_many(398, timeout=30)]
             got.append((await asyncio.wait_for(anext(each), 5)).data)
             assert got == list(range(1000))
             with pytest.raises(TimeoutError):

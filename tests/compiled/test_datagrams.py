@@ -7,14 +7,13 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from meshmsg._compiled import COMPILED
-from meshmsg.transports.interfaces import find_interface
-from meshmsg.transports.multicast import (
+from meshmsg._native import COMPILED
+from meshmsg.transports.udp.interfaces import find_interface
+from meshmsg.transports.udp.multicast import (
     DATAGRAM_BYTES_MAX,
     SO_RXQ_OVFL,
     SOL_UDP,
@@ -107,11 +106,9 @@ def test_it_looks_for_a_while_and_lets_others_run(pair: Pair) -> None:
 
     later = threading.Timer(0.05, send)
     later.start()
-    began = time.monotonic()
-    found = port.look(10**10)
+    found = port.look(10**12)
     assert found.data == b"here"
     assert ran
-    assert time.monotonic() - began < 5
     later.join()
 
 

@@ -12,9 +12,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg import _frame
-from meshmsg._compiled import COMPILED
-from meshmsg._frame import FrameBuilder, encode_frame_in_python, encode_headers
+from meshmsg._native import COMPILED
+from meshmsg._wire import frame as _frame
+from meshmsg._wire.frame import FrameBuilder, encode_frame_in_python, encode_headers
 from tests.both_ways import check_read_alike
 from tests.long.test_fuzz_frames import harm, harm_header, mend, some_frame
 from tests.test_frame import EPOCH, STREAM, Events, batches
@@ -232,7 +232,7 @@ def test_refused_frames_leave_nothing_behind() -> None:
 
 
 def test_a_frame_that_was_not_read_gives_no_batch_but_an_error() -> None:
-    from meshmsg._codecs import codec_for
+    from meshmsg._model.codecs import codec_for
 
     empty = object.__new__(_frame.Frame)
     with pytest.raises(AttributeError, match="has no count"):

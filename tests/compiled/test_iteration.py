@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg._compiled import COMPILED
-from meshmsg._errors import PayloadError
-from meshmsg._event import Event, Undecodable
-from meshmsg._subscription import Subscription
+from meshmsg._model.errors import PayloadError
+from meshmsg._model.event import Event, Undecodable
+from meshmsg._native import COMPILED
+from meshmsg._receive.subscription import Subscription
 
 Ways = Callable[[Any, Callable[[], Any]], Iterator[Any]]
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from meshmsg._compiled import COMPILED
-from meshmsg._packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR
-from meshmsg.recovery.packet_runs import (
+from meshmsg._native import COMPILED
+from meshmsg._wire.packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR
+from meshmsg.recovery.multicast.packet_runs import (
     Run,
     join_runs_in_python,
     run_length_in_python,

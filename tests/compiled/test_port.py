@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from meshmsg._compiled import COMPILED
-from meshmsg.transports.zmq_port import PlainPort, Port, port_of, settle_loans
+from meshmsg._native import COMPILED
+from meshmsg.transports.zmq.port import PlainPort, Port, port_of, settle_loans
 from tests.remote import wait_until
 
 LARGE = bytes(range(256)) * 400  # lent

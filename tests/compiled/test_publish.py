@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import ConfigError, EventTooLarge, NoStream, Peer, Stream, TopicError
-from meshmsg._compiled import COMPILED
+from meshmsg._native import COMPILED
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"
@@ -68,13 +68,13 @@ def test_every_kind_of_event_arrives_as_it_was_given() -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         for _ in range(3):
             for n, (data, notes) in enumerate(given):
                 pub.publish(Text(f"a.{n}"), data, **notes)
         for _ in range(3):
             for n, (data, notes) in enumerate(given):
-                event = events.get(timeout=10)
+                event = events.get(timeout=30)
                 assert event is not None
                 wanted = bytes(data) if isinstance(data, bytearray | memoryview) else data
                 assert event.data == (bytes.__add__(b"", data) if n == 3 else wanted)
@@ -123,7 +123,7 @@ def test_eight_threads_never_get_the_same_number() -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         start = threading.Barrier(8)
 
         def work(numbers: list[int]) -> None:
@@ -138,7 +138,7 @@ def test_eight_threads_never_get_the_same_number() -> None:
             thread.start()
         seen = keyed = 0
         while seen + events.lost < 8 * each:
-            for event in events.get_many(10_000, timeout=10):
+            for event in events.get_many(10_000, timeout=30):
                 seen += 1
                 keyed += event.key is not None
         for thread in threads:

@@ -7,11 +7,11 @@ from unittest import mock
 
 import pytest
 
-from meshmsg._compiled import COMPILED
-from meshmsg._packet import DATA, SEAL_BYTES
-from meshmsg.recovery import packet_seal
-from meshmsg.recovery.packet_seal import Opener, Sealer
-from meshmsg.recovery.seal_keys import SealKeys
+from meshmsg._native import COMPILED
+from meshmsg._wire.packet import DATA, SEAL_BYTES
+from meshmsg.recovery.multicast import seal as packet_seal
+from meshmsg.recovery.multicast.seal import Opener, Sealer
+from meshmsg.recovery.multicast.seal_keys import SealKeys
 from tests.recovery.packets import STREAM, sender
 
 pytestmark = pytest.mark.skipif(

@@ -17,9 +17,9 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshmsg._compiled import COMPILED
-from meshmsg._frame import Frame, encode_headers
-from meshmsg._tail_frame import ENTRY, TAIL_ROWS_MAX, TailEntry, padded, read_entry
+from meshmsg._native import COMPILED
+from meshmsg._wire.frame import Frame, encode_headers
+from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, TailEntry, padded, read_entry
 from tests import processes
 from tests.test_frame import EPOCH, STREAM, Events, batches
 

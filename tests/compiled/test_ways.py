@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Event, Peer, Stream, Subscription, _compiled, _intake, _shortcut
-from meshmsg._compiled import COMPILED
+from meshmsg import Event, Peer, Stream, Subscription, _native
+from meshmsg._native import COMPILED
+from meshmsg._receive import fast_path as _shortcut
+from meshmsg._receive import subscription_io as _intake
 from meshmsg.testing import lose_frames
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +46,7 @@ def pure(*command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]
 
 
 def test_environment_turns_the_compiled_core_off() -> None:
-    program = "from meshmsg import _compiled; print(_compiled.COMPILED)"
+    program = "from meshmsg import _native; print(_native.COMPILED)"
     assert pure("-c", program).stdout == "False\n"
 
 
@@ -55,13 +57,13 @@ def test_command_and_stats_say_which_is_in_use() -> None:
 
 
 def test_older_build_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "INTERFACE", -1)
-    assert not _compiled._is_usable()
+    monkeypatch.setattr(_native, "INTERFACE", -1)
+    assert not _native._is_usable()
 
 
 def test_python_without_a_gil_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert not _compiled._is_usable()
+    assert not _native._is_usable()
 
 
 @pytest.mark.skipif(not COMPILED, reason="all tests run in pure Python just now")
@@ -77,9 +79,9 @@ def take_two(events: Subscription, in_batches: bool) -> list[Event]:
     taken: list[Event] = []
     while len(taken) < 2:
         if in_batches:
-            taken += next(events.batches(timeout=20))
+            taken += next(events.batches(timeout=30))
         else:
-            event = events.get(timeout=20)
+            event = events.get(timeout=30)
             assert event is not None
             taken.append(event)
     return taken
@@ -95,8 +97,8 @@ def exchange(
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.one", "a.two", "b.*") as events,
     ):
-        pub.wait_for_subscribers("a.one", count=1, timeout=10)
-        events.wait_for_publishers(2, timeout=10)
+        pub.wait_for_subscribers("a.one", count=1, timeout=30)
+        events.wait_for_publishers(2, timeout=30)
         got: dict[str, list[Any]] = {}
         with lose_frames(pub, ratio=ratio, seed=7):
             for n in range(60):
@@ -106,7 +108,7 @@ def exchange(
                 for event in take_two(events, in_batches):
                     line = (event.seq, event.topic, event.key, event.data, event.payload)
                     got.setdefault(event.position.stream, []).append(line)
-        pub.flush(timeout=20)
+        pub.flush(timeout=30)
         assert events.get(timeout=0.05) is None
         assert events.losses == []
         ledger = pub.ledger()

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from meshmsg._batch import Batch
-from meshmsg._codecs import MsgpackCodec, decode_payloads
-from meshmsg._compiled import COMPILED
-from meshmsg._control import decode_message, encode_message
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import Frame, Heartbeat, encode_frame, encode_headers
-from meshmsg._msgpack import is_value
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import MsgpackCodec, decode_payloads
+from meshmsg._model.errors import ProtocolError
+from meshmsg._native import COMPILED
+from meshmsg._wire.control import decode_message, encode_message
+from meshmsg._wire.frame import Frame, Heartbeat, encode_frame, encode_headers
+from meshmsg._wire.msgpack import is_value
 from tests.both_ways import written
 from tests.samples import KINDS, sample_of
 

@@ -14,9 +14,9 @@ from collections import Counter
 import pytest
 from crc32c import crc32c
 
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import encode_frame
-from meshmsg._packet import (
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.frame import encode_frame
+from meshmsg._wire.packet import (
     DATA,
     DATA_HEAD,
     NUMBER_MAX,

@@ -12,7 +12,7 @@ from meshmsg import ConfigError
 from meshmsg.market.arrivals import Arrivals
 from meshmsg.market.handler import Handler
 from meshmsg.market.simulator import Simulator, stock_names
-from meshmsg.transports.itch import AddOrder, Executed, Message, encode_message
+from meshmsg.moldudp.itch import AddOrder, Executed, Message, encode_message
 
 
 def day(seed: int, *, stocks: int = 20, seconds: float = 1.0, steps: int = 1) -> list[Message]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._packet import (
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.packet import (
     DATA,
     HEAD,
     NACK,
@@ -15,9 +15,9 @@ from meshmsg._packet import (
     PacketStatus,
     decode_packet,
 )
-from meshmsg.recovery.loss_detector import NackTiming
-from meshmsg.recovery.packet_receiver import PacketReceiver
-from meshmsg.recovery.packet_sender import Burst, PacketPolicy, PacketSender
+from meshmsg.recovery.multicast.packet_receiver import PacketReceiver
+from meshmsg.recovery.multicast.packet_sender import Burst, PacketPolicy, PacketSender
+from meshmsg.recovery.stream.loss_detector import NackTiming
 
 STREAM, EPOCH, PACKET_BYTES = 7, 3, 200
 TIMING = NackTiming(

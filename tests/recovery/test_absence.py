@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery.absence import Absence
-from meshmsg.recovery.flow_control import Claim, FlowControl
-from meshmsg.recovery.ranges import RangeSet
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.sender import SenderPolicy, StreamSender
+from meshmsg.recovery.stream.absence import Absence
+from meshmsg.recovery.stream.flow_control import Claim, FlowControl
+from meshmsg.recovery.stream.ranges import RangeSet
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 
 WAIT_S = 30.0
 RETURN_S = 300.0

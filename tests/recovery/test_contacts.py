@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery import contacts
-from meshmsg.recovery.contacts import ContactBook, DialTiming
+from meshmsg.recovery.discovery import contacts
+from meshmsg.recovery.discovery.contacts import ContactBook, DialTiming
 
 OWN = 100
 TIMING = DialTiming(

@@ -14,10 +14,10 @@ import os
 
 import pytest
 
-from meshmsg._replay import Replay
-from meshmsg.recovery.log_appender import Appender
-from meshmsg.recovery.log_cursors import Cursors
-from meshmsg.recovery.log_tail import Tail
+from meshmsg._replay.log_reads import Replay
+from meshmsg.recovery.log.appender import Appender
+from meshmsg.recovery.log.cursors import Cursors
+from meshmsg.recovery.log.tail import Tail
 from tests.recovery.simulation.durable.run import try_seeds
 from tests.recovery.simulation.durable.world import simulate
 

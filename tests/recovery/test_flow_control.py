@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery.flow_control import BRAKE_S, Claim, FlowControl
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.stream.flow_control import BRAKE_S, Claim, FlowControl
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 FRAME_BYTES = 10
 FRAME_EVENTS = 5

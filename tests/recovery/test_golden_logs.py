@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Loss, Peer, Stream
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import verify
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import verify
 from tests.remote import wait_until
 
 DATA = Path(__file__).parent.parent / "data"
@@ -89,7 +89,7 @@ def test_a_publisher_goes_on_and_replays_all_of_it(tmp_path: Path, version: str)
         late.subscribe("orders.**", start="earliest") as events,
     ):
         new = shop.publish("orders.eu", b"after the upgrade", key="k")
-        got: list[Any] = [events.get(timeout=20) for _ in range(len(known) + 1)]
+        got: list[Any] = [events.get(timeout=30) for _ in range(len(known) + 1)]
         assert not events.lost
     assert got.pop().position == new
     for event, (_, epoch, seq, topic, payload, key, headers, time_ns, _) in zip(

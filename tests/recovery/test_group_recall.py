@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery import group_recall, work_group
-from meshmsg.recovery.group_recall import Failure
-from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.groups import group as work_group
+from meshmsg.recovery.groups import recall as group_recall
+from meshmsg.recovery.groups.recall import Failure
+from meshmsg.recovery.stream.ranges import RangeSet
 from tests.recovery.test_work_group import A, B, Bench
 
 

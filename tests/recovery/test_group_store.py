@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from meshmsg._errors import LogError
-from meshmsg.recovery.group_resume import resume
-from meshmsg.recovery.group_store import RANGES_MAX, GroupRecord, GroupStore, decode_record
-from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder, decode_checked, encode_checked
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import WorkGroup
-from meshmsg.recovery.work_line import Line, Past, Shelf
+from meshmsg._model.errors import LogError
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.numbering import Line, Past, Shelf
+from meshmsg.recovery.groups.resume import resume
+from meshmsg.recovery.groups.store import RANGES_MAX, GroupRecord, GroupStore, decode_record
+from meshmsg.recovery.log.faults import Crashed, Faults, FaultyFiles
+from meshmsg.recovery.log.folder import LogFolder, decode_checked, encode_checked
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 RECORD = GroupRecord(
     "billing",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery import group_trust as module
-from meshmsg.recovery.group_trust import Departed, Trust, by_attempt
-from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.groups import trust as module
+from meshmsg.recovery.groups.trust import Departed, Trust, by_attempt
+from meshmsg.recovery.stream.ranges import RangeSet
 
 
 def test_event_is_spoken_of_once() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.held_packets import HeldPackets
-from meshmsg.recovery.loss_detector import NackTiming
-from meshmsg.recovery.packet_receiver import PacketReceiver
-from meshmsg.recovery.packet_runs import Run, run_packet, run_size
-from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.multicast.held_packets import HeldPackets
+from meshmsg.recovery.multicast.packet_receiver import PacketReceiver
+from meshmsg.recovery.multicast.packet_runs import Run, run_packet, run_size
+from meshmsg.recovery.multicast.packet_sender import PacketPolicy, PacketSender
+from meshmsg.recovery.stream.loss_detector import NackTiming
 
 STREAM, EPOCH, PACKET_BYTES = 7, 9, 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from meshmsg.recovery.ladder import CLAIMED_EPOCHS_MAX, MUTE_S, SLOW_S, Ladder, Range
+from meshmsg.recovery.stream.repair_ladder import CLAIMED_EPOCHS_MAX, MUTE_S, SLOW_S, Ladder, Range
 
 Routed = tuple[dict[Hashable, list[Range]], list[Range]]
 PUBLISHER, ONE, TWO = "publisher", "one", "two"

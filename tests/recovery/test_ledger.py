@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery.ledger import Ledger, LedgerRow, row_from_positions
+from meshmsg.recovery.stream.ledger import Ledger, LedgerRow, row_from_positions
 
 ROW = LedgerRow("p/a.**", 1700, "q/audit#1", 100, 60, 30, {"overflow": 4, "gone": 1}, 5)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._errors import LogError
-from meshmsg.recovery.log_commit import Committer
+from meshmsg._model.errors import LogError
+from meshmsg.recovery.log.commit import Committer
 from tests.remote import wait_until
 
 
@@ -13,7 +13,7 @@ from tests.remote import wait_until
 def test_a_commit_that_fails_is_told_and_tried_again(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshmsg.recovery.log_commit.RETRY_S", 0.01)
+    monkeypatch.setattr("meshmsg.recovery.log.commit.RETRY_S", 0.01)
     fails = True
     tries = 0
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from meshmsg._errors import LogError
-from meshmsg.recovery import log_holds
-from meshmsg.recovery.log_cursors import Cursors
-from meshmsg.recovery.log_holds import HOLDS_EACH_MAX, Holds
+from meshmsg._model.errors import LogError
+from meshmsg.recovery.log import retention_holds as log_holds
+from meshmsg.recovery.log.cursors import Cursors
+from meshmsg.recovery.log.retention_holds import HOLDS_EACH_MAX, Holds
 
 DAY_S = 86_400
 HOUR_S = 3600

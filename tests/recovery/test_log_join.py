@@ -11,14 +11,15 @@ from unittest import mock
 import pytest
 from crc32c import crc32c
 
-from meshmsg._compiled import COMPILED
-from meshmsg._event import Loss
-from meshmsg._frame import CHECK_AT, TOPIC_INDEX, Frame, encode_frame, encode_headers
-from meshmsg.recovery import log_join, log_segment
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_format import (
+from meshmsg._model.event import Loss
+from meshmsg._native import COMPILED
+from meshmsg._wire.frame import CHECK_AT, TOPIC_INDEX, Frame, encode_frame, encode_headers
+from meshmsg.recovery.log import join as log_join
+from meshmsg.recovery.log import segment as log_segment
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.format import (
     DATA_START,
     END_RECORD,
     FRAME_RECORD,
@@ -30,7 +31,7 @@ from meshmsg.recovery.log_format import (
     encode_record,
     salt_of,
 )
-from meshmsg.recovery.log_join import (
+from meshmsg.recovery.log.join import (
     JOIN_BYTES_MAX,
     JOIN_EVENTS_MAX,
     JOIN_TOPICS_MAX,
@@ -39,9 +40,9 @@ from meshmsg.recovery.log_join import (
     join_records,
     join_records_in_python,
 )
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_segment import Segment
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.segment import Segment
+from meshmsg.recovery.log.writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, WIRE_ID
 
 EPOCH = 7

@@ -14,16 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg._errors import LogError, ProtocolError
-from meshmsg._event import Loss
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._log_words import Retention
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_cursors import Cursor, Cursors, decode_cursor
-from meshmsg.recovery.log_epochs import decode_journal
-from meshmsg.recovery.log_faults import Crashed, FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder, decode_checked, escape, find_logs, unescape
-from meshmsg.recovery.log_format import (
+from meshmsg._model.errors import LogError, ProtocolError
+from meshmsg._model.event import Loss
+from meshmsg._model.log_policy import Retention
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.cursors import Cursor, Cursors, decode_cursor
+from meshmsg.recovery.log.faults import Crashed, FaultyFiles
+from meshmsg.recovery.log.folder import LogFolder, decode_checked, escape, find_logs, unescape
+from meshmsg.recovery.log.format import (
     DATA_START,
     FRAME_RECORD,
     SegmentHead,
@@ -35,11 +34,12 @@ from meshmsg.recovery.log_format import (
     read_record_head,
     salt_of,
 )
-from meshmsg.recovery.log_index import IndexEntry, decode_index, encode_index
-from meshmsg.recovery.log_reader import Entry, LogReader
-from meshmsg.recovery.log_repair import find_frames
-from meshmsg.recovery.log_verify import summarize, verify
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.index import IndexEntry, decode_index, encode_index
+from meshmsg.recovery.log.journal import decode_journal
+from meshmsg.recovery.log.reader import Entry, LogReader
+from meshmsg.recovery.log.repair import find_frames
+from meshmsg.recovery.log.verify import summarize, verify
+from meshmsg.recovery.log.writer import LogWriter
 from tests import processes
 from tests.recovery.simulation.log_world import (
     DATA,
@@ -214,8 +214,8 @@ def test_name_that_was_given_while_the_folder_was_listed_is_not_missed(
 def test_reader_in_another_process_follows_a_log_that_is_written(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from meshmsg._event import Loss\n"
-        "from meshmsg.recovery.log_reader import LogReader\n"
+        "from meshmsg._model.event import Loss\n"
+        "from meshmsg.recovery.log.reader import LogReader\n"
         "next_ = 0\n"
         "with LogReader(sys.argv[1]) as reader:\n"
         "    reader.seek_earliest()\n"

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from meshmsg._event import Loss
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_format import DATA_START, END_RECORD, parse_name
-from meshmsg.recovery.log_segment import Segment
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.format import DATA_START, END_RECORD, parse_name
+from meshmsg.recovery.log.segment import Segment
+from meshmsg.recovery.log.writer import LogWriter
 from tests.recovery.simulation.log_world import (
     DATA,
     STREAM,

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from meshmsg._errors import LogError, LogFull
-from meshmsg._event import Loss
-from meshmsg._frame import Frame, encode_frame, encode_headers
-from meshmsg._log_words import Retention
-from meshmsg._tail_frame import ENTRY, TailEntry, read_entry
-from meshmsg.recovery import log_places
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_faults import Crashed, FaultyFile, FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_tail import (
+from meshmsg._model.errors import LogError, LogFull
+from meshmsg._model.event import Loss
+from meshmsg._model.log_policy import Retention
+from meshmsg._wire.frame import Frame, encode_frame, encode_headers
+from meshmsg._wire.tail_frame import ENTRY, TailEntry, read_entry
+from meshmsg.recovery.log import seek as log_places
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import Crashed, FaultyFile, FaultyFiles
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.tail import (
     AREA_HEAD,
     AREAS,
     TAIL_FILE,
@@ -33,8 +33,8 @@ from meshmsg.recovery.log_tail import (
     crc32c,
     read_area_head,
 )
-from meshmsg.recovery.log_verify import summarize, verify
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.verify import summarize, verify
+from meshmsg.recovery.log.writer import LogWriter
 from tests import processes
 from tests.recovery.simulation.log_world import DATA, STREAM, WIRE_ID, frame_of
 from tests.recovery.test_log_writer import SECOND_NS, memory, opened, put, read
@@ -780,7 +780,7 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     writer._open()._active._file.__class__ = SlowFile
     flusher = threading.Thread(target=writer.flush)
     flusher.start()
-    assert SlowFile.syncing.wait(20)
+    assert SlowFile.syncing.wait(30)
     problems: list[BaseException] = []
 
     def make_room() -> None:
@@ -795,13 +795,13 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: writer.counters["tail_waits"] == len(threads), timeout=20)
+        wait_until(lambda: writer.counters["tail_waits"] == len(threads), timeout=30)
         if full:
             files.faults.capacity_bytes = files.used_bytes()
     finally:
         SlowFile.go_on.set()
         for thread in [flusher, *threads]:
-            thread.join(20)
+            thread.join(30)
     assert len(problems) == (len(threads) if full else 0)
     assert read(files) == wanted
     reopened(after := files.survivor(power=False)).close()

@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from meshmsg._errors import LogError
-from meshmsg._event import Loss
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_files import File, RealFile, RealFiles
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import verify
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.errors import LogError
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.files import File, RealFile, RealFiles
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import verify
+from meshmsg.recovery.log.writer import LogWriter
 from tests.recovery.simulation.log_world import STREAM, frame_of
 
 THREADS = 6

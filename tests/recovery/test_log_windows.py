@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from meshmsg._event import Loss
-from meshmsg._frame import encode_frame
-from meshmsg.recovery import log_windows
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_repair import find_frames
-from meshmsg.recovery.log_windows import IDLE_S, WINDOWS_MAX, LogWindows
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log import read_cache as log_windows
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.read_cache import IDLE_S, WINDOWS_MAX, LogWindows
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.repair import find_frames
+from meshmsg.recovery.log.writer import LogWriter
 
 BIG = 1 << 40
 

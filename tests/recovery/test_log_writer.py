@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg._errors import (
+from meshmsg._model.errors import (
     ClosedError,
     ConfigError,
     LogError,
@@ -23,17 +23,17 @@ from meshmsg._errors import (
     LogLocked,
     WaitTimeout,
 )
-from meshmsg._event import Loss
-from meshmsg._log_words import FsyncWord, Retention
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_files import File, RealFile, RealFiles
-from meshmsg.recovery.log_folder import escape
-from meshmsg.recovery.log_format import SegmentName, in_effect, parse_name
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_retention import expired
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg._model.log_policy import FsyncWord, Retention
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.files import File, RealFile, RealFiles
+from meshmsg.recovery.log.folder import escape
+from meshmsg.recovery.log.format import SegmentName, in_effect, parse_name
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.retention import expired
+from meshmsg.recovery.log.writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, frame_of, items_of
 
 SECOND_NS = 10**9
@@ -236,8 +236,8 @@ def test_epoch_is_on_the_disk_before_its_first_event() -> None:
 def test_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), STREAM) as writer:
         program = (
-            "from meshmsg.recovery.log_writer import LogWriter\n"
-            "from meshmsg._errors import LogLocked\n"
+            "from meshmsg.recovery.log.writer import LogWriter\n"
+            "from meshmsg._model.errors import LogLocked\n"
             f"try:\n    LogWriter({str(tmp_path)!r}, {STREAM!r}).open()\n"
             "except LogLocked as e:\n    print(e.pid, e)\n"
         )

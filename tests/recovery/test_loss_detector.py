@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg.recovery.loss_detector import NEVER, LossDetector, NackTiming
+from meshmsg.recovery.stream.loss_detector import NEVER, LossDetector, NackTiming
 
 AT_ONCE = NackTiming(retry_s=0.2, retry_max_s=2.0, deadline_s=5.0)
 NOTHING: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])

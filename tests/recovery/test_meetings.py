@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery import meetings as module
-from meshmsg.recovery.meetings import Meetings
+from meshmsg.recovery.stream import meetings as module
+from meshmsg.recovery.stream.meetings import Meetings
 
 PEER, ONE, TWO = 7, 1, 2
 

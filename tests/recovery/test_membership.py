@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.membership import LEFT_MAX, Card, Change, MemberBook
+from meshmsg.recovery.discovery.presence import LEFT_MAX, Card, Change, MemberBook
 
 TIMEOUT_S = 5.0
 INTERVAL_S = 0.5

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg.recovery.mold_receiver import (
+from meshmsg.moldudp.receiver import (
     END_S,
     JUMP_MESSAGES_MAX,
     MoldLoss,
@@ -16,7 +16,7 @@ from meshmsg.recovery.mold_receiver import (
     MoldTiming,
     Wanted,
 )
-from meshmsg.recovery.mold_store import MoldStore
+from meshmsg.moldudp.store import MoldStore
 
 TIMING = MoldTiming(delay_s=0.01, retry_s=0.1, deadline_s=1.0)
 

@@ -25,7 +25,7 @@ from unittest import mock
 
 import pytest
 
-from meshmsg.recovery.packet_receiver import PacketReceiver
+from meshmsg.recovery.multicast.packet_receiver import PacketReceiver
 from tests.recovery.simulation.multicast.options import MulticastOptions
 from tests.recovery.simulation.multicast.run import explain, run_all
 from tests.recovery.simulation.multicast.shrink import shrink

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.pacing import BURST_BYTES_MIN, BURST_S, TokenBucket
+from meshmsg.recovery.multicast.pacing import BURST_BYTES_MIN, BURST_S, TokenBucket
 
 
 def test_without_a_rate_all_may_pass() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from meshmsg._frame import encode_frame
-from meshmsg._packet import DATA_HEAD, NACK, PacketBeat, PacketRequest
-from meshmsg.recovery.loss_detector import NackTiming
-from meshmsg.recovery.packet_receiver import FAR_S, JUMP_PACKETS_MAX, PacketReceiver
-from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
+from meshmsg._wire.frame import encode_frame
+from meshmsg._wire.packet import DATA_HEAD, NACK, PacketBeat, PacketRequest
+from meshmsg.recovery.multicast.packet_receiver import FAR_S, JUMP_PACKETS_MAX, PacketReceiver
+from meshmsg.recovery.multicast.packet_sender import PacketPolicy, PacketSender
+from meshmsg.recovery.stream.loss_detector import NackTiming
 
 POLICY = PacketPolicy(
     packet_bytes=200,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg._frame import FRAME_EVENTS_MAX
-from meshmsg._packet import ANSWERS, CONFIRM, DATA_HEAD, ENDS, PARITY, REPAIR, PacketRequest
-from meshmsg.recovery import packet_receiver
-from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.packet_receiver import AHEAD_S, PacketReceiver
-from meshmsg.recovery.packet_sender import PacketSender
+from meshmsg._wire.frame import FRAME_EVENTS_MAX
+from meshmsg._wire.packet import ANSWERS, CONFIRM, DATA_HEAD, ENDS, PARITY, REPAIR, PacketRequest
+from meshmsg.recovery.multicast import packet_receiver
+from meshmsg.recovery.multicast.packet_receiver import AHEAD_S, PacketReceiver
+from meshmsg.recovery.multicast.packet_sender import PacketSender
+from meshmsg.recovery.stream.loss_detector import NEVER
 from tests.recovery.packets import (
     EPOCH,
     PACKET_BYTES,

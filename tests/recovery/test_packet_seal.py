@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from meshmsg._packet import (
+from meshmsg._wire.packet import (
     CONFIRM,
     DATA,
     HEARTBEAT,
@@ -21,9 +21,9 @@ from meshmsg._packet import (
     STATUS,
     packet_kind,
 )
-from meshmsg.recovery.packet_seal import COUNTER_MAX, Opener, Sealer, sender_key
-from meshmsg.recovery.replay_window import GAPS_MAX, WINDOW_PACKETS, ReplayWindow
-from meshmsg.recovery.seal_keys import GIVEN_MAX, SealKeys
+from meshmsg.recovery.multicast.replay_window import GAPS_MAX, WINDOW_PACKETS, ReplayWindow
+from meshmsg.recovery.multicast.seal import COUNTER_MAX, Opener, Sealer, sender_key
+from meshmsg.recovery.multicast.seal_keys import GIVEN_MAX, SealKeys
 from tests.recovery.packets import EPOCH, STREAM, beat, packets_of, sender, split
 
 FROM_SENDER = (DATA, REPAIR, HEARTBEAT, CONFIRM, PARITY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._packet import (
+from meshmsg._wire.packet import (
     ANSWERS,
     CONFIRM,
     DATA,
@@ -17,10 +17,10 @@ from meshmsg._packet import (
     PacketRequest,
     decode_packet,
 )
-from meshmsg.recovery import packet_sender
-from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.pacing import TokenBucket
-from meshmsg.recovery.packet_sender import Burst, PacketSender
+from meshmsg.recovery.multicast import packet_sender
+from meshmsg.recovery.multicast.pacing import TokenBucket
+from meshmsg.recovery.multicast.packet_sender import Burst, PacketSender
+from meshmsg.recovery.stream.loss_detector import NEVER
 from tests.recovery.packets import PACKET_BYTES, frame_of, nack, numbers, sender, split, status
 
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from meshmsg._errors import ProtocolError
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._packet import DATA_HEAD
-from meshmsg.recovery.loss_detector import NackTiming
-from meshmsg.recovery.packet_receiver import PacketReceiver
-from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.packet import DATA_HEAD
+from meshmsg.recovery.multicast.packet_receiver import PacketReceiver
+from meshmsg.recovery.multicast.packet_sender import PacketPolicy, PacketSender
+from meshmsg.recovery.stream.loss_detector import NackTiming
 
 STREAM, EPOCH = 7, 9
 PACKET_BYTES = 200

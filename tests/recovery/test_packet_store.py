@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import FRAME_BYTES_MAX
-from meshmsg._packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR, DataHead
-from meshmsg.recovery.packet_store import PacketStore
+from meshmsg._wire.frame import FRAME_BYTES_MAX
+from meshmsg._wire.packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR, DataHead
+from meshmsg.recovery.multicast.packet_store import PacketStore
 from tests.recovery.packets import EPOCH, PACKET_BYTES, STREAM, frame_of
 
 PAYLOAD = PACKET_BYTES - DATA_HEAD.size

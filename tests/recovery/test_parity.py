@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from meshmsg import ConfigError
-from meshmsg._packet import PARITY_MORE_BYTES, PacketParity, decode_packet
-from meshmsg.recovery.parity import (
+from meshmsg._wire.packet import PARITY_MORE_BYTES, PacketParity, decode_packet
+from meshmsg.recovery.multicast.parity import (
     BLOCKS_MAX,
     ParityDecoder,
     check_parity_library,

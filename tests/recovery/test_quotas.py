@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshmsg.recovery.quotas import Owner, Quota
+from meshmsg.recovery.stream.quotas import Owner, Quota
 
 ONE, TWO = Owner("10.0.0.1", b"a"), Owner("10.0.0.1", b"b")
 OTHER = Owner("10.0.0.2", b"c")

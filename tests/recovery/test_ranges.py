@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from meshmsg.recovery.ranges import RangeSet
+from meshmsg.recovery.stream.ranges import RangeSet
 
 
 def spans(ranges: RangeSet) -> list[tuple[int, int]]:

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import pytest
 
-from meshmsg._event import Loss
-from meshmsg._frame import Frame, encode_frame
-from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.receiver import HINT_GRACE_S, Delivery, StreamReceiver
+from meshmsg._model.event import Loss
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.stream.loss_detector import NEVER, NackTiming
+from meshmsg.recovery.stream.receiver import HINT_GRACE_S, Delivery, StreamReceiver
 
 STREAM = "p/a.**"
 TIMING = NackTiming(retry_s=0.2, deadline_s=5.0)

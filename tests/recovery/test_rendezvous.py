@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meshmsg.recovery.rendezvous import Owners, owner_of
+from meshmsg.recovery.groups.rendezvous import Owners, owner_of
 
 KEYS = [f"key-{n}" for n in range(2000)]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 ALL = 1 << 60
 

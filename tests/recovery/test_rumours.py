@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from meshmsg.recovery.rumours import NEWS_MAX, Rumours
+from meshmsg.recovery.discovery.gossip import NEWS_MAX, Rumours
 
 
 def test_a_flood_of_peers_is_told_of_in_bounded_parts_and_ends() -> None:

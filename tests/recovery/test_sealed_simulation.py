@@ -14,10 +14,10 @@ from unittest import mock
 
 import pytest
 
-from meshmsg._packet import CONFIRM, DATA, HEARTBEAT, NACK, PARITY, REPAIR, SEAL_BYTES, STATUS
-from meshmsg.recovery.packet_receiver import PacketReceiver
-from meshmsg.recovery.packet_seal import Opener, Sealer
-from meshmsg.recovery.seal_keys import SealKeys
+from meshmsg._wire.packet import CONFIRM, DATA, HEARTBEAT, NACK, PARITY, REPAIR, SEAL_BYTES, STATUS
+from meshmsg.recovery.multicast.packet_receiver import PacketReceiver
+from meshmsg.recovery.multicast.seal import Opener, Sealer
+from meshmsg.recovery.multicast.seal_keys import SealKeys
 from tests.recovery.simulation.multicast import world as world_module
 from tests.recovery.simulation.multicast.network import Path
 from tests.recovery.simulation.multicast.publisher import Publisher

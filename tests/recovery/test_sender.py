@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from meshmsg._frame import Frame, FrameBuilder, Heartbeat
-from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.sender import Admission, SenderPolicy, StreamSender
+from meshmsg._wire.frame import Frame, FrameBuilder, Heartbeat
+from meshmsg.recovery.stream.loss_detector import NEVER
+from meshmsg.recovery.stream.sender import Admission, SenderPolicy, StreamSender
 
 ALL = 1 << 40
 

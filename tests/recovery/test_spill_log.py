@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import Frame, encode_frame
-from meshmsg.recovery.flow_control import FlowControl
-from meshmsg.recovery.log_faults import Faults, FaultyFiles
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_repair import find_frames
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.sender import SenderPolicy, StreamSender
-from meshmsg.recovery.spill_log import SEGMENT_BYTES_MIN, SpillLog, remove_spill
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.log.faults import Faults, FaultyFiles
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.repair import find_frames
+from meshmsg.recovery.log.spill import SEGMENT_BYTES_MIN, SpillLog, remove_spill
+from meshmsg.recovery.stream.flow_control import FlowControl
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
+from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 
 EPOCH = 77
 MIB = 1024 * 1024

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmsg.recovery import statsd_aggregates
-from meshmsg.recovery.signed_packets import SignedPackets, sign
-from meshmsg.recovery.statsd_aggregates import FATES, Aggregates
+from meshmsg.statsd import aggregates as statsd_aggregates
+from meshmsg.statsd.aggregates import FATES, Aggregates
+from meshmsg.statsd.signed_packets import SignedPackets, sign
 
 
 def books(**options: Any) -> Aggregates:

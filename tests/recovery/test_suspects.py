@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.group_trouble import LOTS_MAX
+from meshmsg.recovery.groups.attempts import LOTS_MAX
 from tests.recovery.test_work_group import A, B, Bench
 
 

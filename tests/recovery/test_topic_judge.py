@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshmsg._topics import TopicFilter
-from meshmsg.recovery.topic_judge import TopicJudge, Verdicts
+from meshmsg._model.topics import TopicFilter
+from meshmsg.recovery.stream.topic_cache import TopicJudge, Verdicts
 
 takes = TopicFilter(["a.**"]).matches
 

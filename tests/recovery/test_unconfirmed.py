@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshmsg.recovery.unconfirmed import FIRST_S, LAST_S, Ask, Unconfirmed
+from meshmsg.recovery.stream.unconfirmed import FIRST_S, LAST_S, Ask, Unconfirmed
 
 LINK, OTHER = "link", "other"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg._topics import check_topic
-from meshmsg.recovery.webhook_intake import Claim, Memory, Refusal, examine, topic_for
-from meshmsg.transports.webhook_signing import sign, verify
+from meshmsg._model.topics import check_topic
+from meshmsg.webhooks.acceptance import Claim, Memory, Refusal, examine, topic_for
+from meshmsg.webhooks.signing import sign, verify
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" * 2
 

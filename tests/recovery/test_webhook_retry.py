@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from meshmsg.recovery.webhook_retry import (
+from meshmsg.webhooks.retry import (
     JITTER,
     RETRY_AFTER_MAX_S,
     SCHEDULE_S,

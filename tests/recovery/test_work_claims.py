@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from meshmsg.recovery import work_claims
-from meshmsg.recovery.work_claims import WorkClaims, pieces_of
+from meshmsg.recovery.groups import claims as work_claims
+from meshmsg.recovery.groups.claims import WorkClaims, pieces_of
 
 
 class Nack(NamedTuple):

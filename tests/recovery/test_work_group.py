@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._subframe import Work
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.rendezvous import owner_of
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import WorkGroup
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.subframe import Work
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.groups.rendezvous import owner_of
+from meshmsg.recovery.stream.loss_detector import NEVER
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 A, B, C = 1, 2, 3
 

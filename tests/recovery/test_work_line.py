@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg.recovery import work_group, work_line
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import WorkGroup
-from meshmsg.recovery.work_line import SHELF_BYTES_MAX, Line, Past, Shelf
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.groups import group as work_group
+from meshmsg.recovery.groups import numbering as work_line
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.numbering import SHELF_BYTES_MAX, Line, Past, Shelf
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 OLD, MIDDLE, NEW = 3, 5, 9
 

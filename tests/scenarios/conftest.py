@@ -20,7 +20,7 @@ class LedgerCommand:
     def __call__(
         self,
         *addresses: str,
-        settle: float = 10.0,
+        settle: float = 30.0,
         lost: bool = False,
         within: Sequence[str] = (),
     ) -> list[Any]:
@@ -71,6 +71,7 @@ class TcpProxy:
                     end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        self.down = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -80,16 +81,28 @@ class TcpProxy:
         while True:
             try:
                 near, _ = self._listener.accept()
-                if self.down:
-                    near.close()
-                    continue
-                far = socket.create_connection(self._target)
             except OSError:
                 return
-            with self._lock:
-                self._pairs.append((near, far))
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near:
+            if self.down:
+                return
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:
+                return  # whoever dialled us tries again
+            with far:
+                with self._lock:
+                    if self.down:
+                        return
+                    self._pairs.append((near, far))
+                back = threading.Thread(target=self._copy, args=(far, near), daemon=True)
+                back.start()
+                self._copy(near, far)
+                # Closed when nobody reads any more: a descriptor may be another connection's then.
+                back.join()
 
     @staticmethod
     def _copy(source: socket.socket, sink: socket.socket) -> None:
@@ -99,7 +112,6 @@ class TcpProxy:
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            end.close()
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_one_that_was_killed_is_waited_for_no_more_by_publish_flush_and_close(
         publish(pub, 0, 200)
         sub.kill()
         publish(pub, 200, EVENTS)
-        pub.flush(timeout=10)
+        pub.flush(timeout=30)
         (row,) = pub.ledger().rows
         assert row.state == "away"
 

@@ -31,8 +31,8 @@ from meshmsg import (
     Subscription,
     TopicError,
 )
-from meshmsg import _control as control
-from meshmsg._frame import Heartbeat, encode_frame, encode_headers
+from meshmsg._wire import control
+from meshmsg._wire.frame import Heartbeat, encode_frame, encode_headers
 from tests.remote import wait_until
 
 NOISE = 2000
@@ -96,9 +96,9 @@ def served() -> Iterator[Peer]:
     with Peer("pub", streams=[Stream("a.**")]) as pub:
         yield pub
         with Peer("good", connect=pub.address) as good, good.subscribe("a.**") as events:
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
             pub.publish("a.b", "still here")
-            event = events.get(timeout=10)
+            event = events.get(timeout=30)
             assert event is not None
             assert event.data == "still here"
         assert "io_errors" not in pub.stats()["counters"]
@@ -130,7 +130,7 @@ def test_noise_from_a_publisher_at_a_subscription() -> None:
         fake.setsockopt(zmq.SNDHWM, 0)  # all of it comes, however slow the other side is
         port = fake.bind_to_random_port("tcp://127.0.0.1")
         with Peer("sub", connect=pub.address) as sub, sub.subscribe("a.**") as events:
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
             # The subscription's own socket is led to the fake, and so subscribes there too.
             with events._intake.lock:
                 events._intake._client.connect(f"tcp://127.0.0.1:{port}")
@@ -138,7 +138,7 @@ def test_noise_from_a_publisher_at_a_subscription() -> None:
             for data in noise(2):
                 fake.send(prefix + data[8:])
             pub.publish("a.b", "through the noise")
-            assert events.get(timeout=10).data == "through the noise"  # type: ignore[union-attr]
+            assert events.get(timeout=30).data == "through the noise"  # type: ignore[union-attr]
             wait_until(
                 lambda: (
                     events.get(timeout=0.01) is None
@@ -153,9 +153,9 @@ def test_numbers_that_another_publisher_sends_in_the_stream_s_name_are_forgotten
     with zmq_socket(zmq.XPUB) as fake, Peer("pub", streams=[Stream("a.**")]) as pub:
         port = fake.bind_to_random_port("tcp://127.0.0.1")
         with Peer("sub", connect=pub.address) as sub, sub.subscribe("a.**") as events:
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
             pub.publish("a.b", 0)
-            assert events.get(timeout=10).data == 0  # type: ignore[union-attr]
+            assert events.get(timeout=30).data == 0  # type: ignore[union-attr]
             with events._intake.lock:
                 events._intake._client.connect(f"tcp://127.0.0.1:{port}")
             prefix = next(m[1:] for m in iter(fake.recv, b"") if len(m) == 9)
@@ -171,7 +171,7 @@ def test_numbers_that_another_publisher_sends_in_the_stream_s_name_are_forgotten
             assert receiver is not None
             wait_until(lambda: events.get(timeout=0.01) is None and receiver.counters["set_back"])
             pub.publish("a.b", 1)
-            assert events.get(timeout=10).data == 1  # type: ignore[union-attr]
+            assert events.get(timeout=30).data == 1  # type: ignore[union-attr]
             assert events.losses == []
 
 
@@ -183,9 +183,9 @@ def test_noise_from_a_server_at_a_link() -> None:
                 identity, _ = fake.recv_multipart()
                 for data in noise(3):
                     fake.send_multipart([identity, data])
-                pub.wait_for_subscribers("a.b", count=1, timeout=10)
+                pub.wait_for_subscribers("a.b", count=1, timeout=30)
                 pub.publish("a.b", "heard")
-                assert events.get(timeout=10).data == "heard"  # type: ignore[union-attr]
+                assert events.get(timeout=30).data == "heard"  # type: ignore[union-attr]
                 wait_until(lambda: sub.stats()["counters"].get("bad_control", 0) > NOISE / 10)
 
 
@@ -221,7 +221,7 @@ def test_stranger_cannot_nack_or_report_for_somebody_else() -> None:
         sub.subscribe("a.**") as events,
         zmq_socket(zmq.DEALER) as stranger,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         pub.publish_many("a.b", list(range(100)))
         stranger.connect(pub.address)
         victim = events._intake.sub
@@ -235,7 +235,7 @@ def test_stranger_cannot_nack_or_report_for_somebody_else() -> None:
         wait_until(lambda: pub.stats()["counters"].get("strange_status", 0) == 1)
         assert pub.stats()["counters"]["strange_nacks"] == 1
         assert len(pub.stats()["streams"]["a.**"]["subscribers"]) == 1
-        assert len(events.get_many(100, timeout=10)) == 100
+        assert len(events.get_many(100, timeout=30)) == 100
 
 
 def test_undecodable_payload_raises_where_it_is_read_and_nowhere_else() -> None:
@@ -244,10 +244,10 @@ def test_undecodable_payload_raises_where_it_is_read_and_nowhere_else() -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**", codec="msgpack") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         pub.publish("a.b", {"json": True})
         pub.publish("a.b", b"raw")
-        bad, raw = events.get(timeout=10), events.get(timeout=10)
+        bad, raw = events.get(timeout=30), events.get(timeout=30)
         assert bad is not None
         assert raw is not None
         assert raw.data == b"raw"
@@ -277,7 +277,7 @@ def test_an_event_is_the_same_to_whoever_takes_it_however() -> None:
             peer.subscribe("**") as events,
         ):
             await asyncio.to_thread(ready.wait, 10)
-            return [_written(await events.get(timeout=10)) for _ in range(4)]
+            return [_written(await events.get(timeout=30)) for _ in range(4)]
 
     ready = threading.Barrier(2)
     with (
@@ -290,15 +290,15 @@ def test_an_event_is_the_same_to_whoever_takes_it_however() -> None:
         ThreadPoolExecutor() as pool,
     ):
         waiting = pool.submit(lambda: asyncio.run(awaited(pub.address, ready)))
-        pub.wait_for_subscribers("a.b", count=5, timeout=10)
-        ready.wait(10)
+        pub.wait_for_subscribers("a.b", count=5, timeout=30)
+        ready.wait(30)
         pub.publish_many("a.b", ["9201", "0205", "07"])
         pub.publish("c", "08")
-        pub.flush(timeout=10)
+        pub.flush(timeout=30)
         wanted = ["undecodable", "undecodable", "7", "8"]
-        assert [_written(event) for event in every.get_many(4, timeout=10)] == wanted
-        assert [_written(event) for event in some.get_many(3, timeout=10)] == wanted[:3]
-        assert [_written(event) for event in typed.get_many(4, timeout=10)] == wanted
+        assert [_written(event) for event in every.get_many(4, timeout=30)] == wanted
+        assert [_written(event) for event in some.get_many(3, timeout=30)] == wanted[:3]
+        assert [_written(event) for event in typed.get_many(4, timeout=30)] == wanted
         batched: list[object] = []
         for batch in columns.batches():
             batched += batch.data
@@ -320,7 +320,7 @@ def forged_stream() -> Iterator[tuple[Callable[[bytes], None], Subscription]]:
         sub.subscribe("a.**") as events,
     ):
         port = fake.bind_to_random_port("tcp://127.0.0.1")
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         wait_until(lambda: events._intake.sources() != [])
         with events._intake.lock:
             events._intake._client.connect(f"tcp://127.0.0.1:{port}")
@@ -358,7 +358,7 @@ def test_hostile_headers_cost_a_publisher_its_frame_and_the_subscriber_nothing()
 
 
 def headers_of(events: Subscription) -> Mapping[str, Any]:
-    event = events.get(timeout=10)
+    event = events.get(timeout=30)
     assert event is not None
     return event.headers
 
@@ -374,12 +374,12 @@ def test_frames_of_many_topics_are_not_remembered() -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("**") as events,
     ):
-        pub.wait_for_subscribers("a", count=1, timeout=10)
+        pub.wait_for_subscribers("a", count=1, timeout=30)
         for number in range(30):
             for n in range(1000):
                 pub.publish(f"a{number}.b{n}", b"")
-            pub.flush(timeout=10)
-            assert len(events.get_many(1000, timeout=10)) == 1000
+            pub.flush(timeout=30)
+            assert len(events.get_many(1000, timeout=30)) == 1000
         (source,) = events._intake.sources()
         assert all(len(topics) <= 64 for topics in source.keeps)
         assert sum(map(len, source.keeps)) <= source.keeps.TOPICS_MAX
@@ -471,11 +471,11 @@ class TestMistakesOfTheUser:
             Peer("sub", connect=pub.address) as sub,
             sub.subscribe("a.**", type=list[int]) as events,
         ):
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
             pub.publish("a.b", [1, 2])
             pub.publish("a.b", ["x"])
-            assert events.get(timeout=10).data == [1, 2]  # type: ignore[union-attr]
-            event = events.get(timeout=10)
+            assert events.get(timeout=30).data == [1, 2]  # type: ignore[union-attr]
+            event = events.get(timeout=30)
             assert event is not None
             with pytest.raises(meshmsg.PayloadError, match="Expected `int`"):
                 event.data  # noqa: B018

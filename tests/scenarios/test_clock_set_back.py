@@ -45,8 +45,8 @@ def life(clock_s: int, address: str, data_dir: str | None) -> Iterator[RemotePee
 
 def publish(host: RemotePeer, subscribers: int = 1) -> int:
     """A hundred events; returns their epoch."""
-    host.run(f"pub.wait_for_subscribers('ticks.a', {subscribers}, timeout=20)")
-    host.run("last = pub.publish_many('ticks.a', list(range(100))); pub.flush(20)")
+    host.run(f"pub.wait_for_subscribers('ticks.a', {subscribers}, timeout=30)")
+    host.run("last = pub.publish_many('ticks.a', list(range(100))); pub.flush(30)")
     return int(host.eval("last.epoch"))
 
 
@@ -96,7 +96,7 @@ def test_what_nobody_can_know_is_reported_as_lost_by_the_recorder(
                 publish(host, 2)
                 got: list[Event] = []
                 while len(got) < 100:
-                    got += events.get_many(100, timeout=20)
+                    got += events.get_many(100, timeout=30)
                 assert [event.data for event in got] == list(range(100))
         wait_until(lambda: recorded(recorder)["lost"] == 100)
         assert recorded(recorder)["events"] == 100

@@ -24,11 +24,11 @@ def test_goes_on_where_it_committed_through_restarts_of_both_sides(tmp_path: Pat
             pub.publish_many("a.b", [[life, n] for n in range(100)])
             with sub.subscribe("a.**", start="committed", name="audit") as events:
                 while len(seen) < 70 + 100 * life:
-                    event = events.get(timeout=20)
+                    event = events.get(timeout=30)
                     assert event is not None
                     seen.append(event.data)
                 events.commit()
-                assert events.get(timeout=20) is not None  # not committed: it comes again
+                assert events.get(timeout=30) is not None  # not committed: it comes again
                 assert events.losses == []
     assert seen == [[life, n] for life in range(4) for n in range(100)][:370]
 
@@ -60,7 +60,7 @@ def test_commit_without_having_taken_anything_keeps_the_start(tmp_path: Path) ->
     ):
         pub.publish_many("a.b", list(range(10)))
         with sub.subscribe("a.**", start="live", name="audit") as events:
-            events.wait_for_publishers(timeout=10)
+            events.wait_for_publishers(timeout=30)
             events.commit()
         pub.publish_many("a.b", list(range(10, 20)))
         with sub.subscribe("a.**", start="committed", name="audit") as events:
@@ -76,10 +76,10 @@ def test_killed_consumer_gets_what_it_had_not_committed(tmp_path: Path) -> None:
         while at < count:
             sub = RemotePeer("sub", connect=address, data_dir=str(tmp_path / "sub"))
             sub.run("events = peer.subscribe('a.**', start='committed', name='audit')")
-            got = sub.eval("[e.data for e in events.get_many(2000, timeout=20)]")
+            got = sub.eval("[e.data for e in events.get_many(2000, timeout=30)]")
             assert got == list(range(at, at + len(got)))
             sub.run("events.commit()")
-            sub.send("events.get_many(500, timeout=20)")
+            sub.send("events.get_many(500, timeout=30)")
             sub.kill()
             at += len(got)
         assert at == count
@@ -96,7 +96,7 @@ def test_async_commit(tmp_path: Path) -> None:
                     events = sub.subscribe("a.**", start="committed", name="audit")
                     async with events:
                         for n in range(10):
-                            event = await events.get(timeout=20)
+                            event = await events.get(timeout=30)
                             assert event is not None
                             assert event.data == [part, n]
                         await events.commit()
@@ -146,7 +146,7 @@ def test_stream_without_a_log_resumes_while_its_publisher_lives(tmp_path: Path) 
         pub.publish_many("a.b", list(range(10)))
         for part in range(2):
             with sub.subscribe("a.**", start="committed", name="audit") as events:
-                got = [events.get(timeout=10) for _ in range(5)]
+                got = [events.get(timeout=30) for _ in range(5)]
                 assert [e.data for e in got if e] == list(range(5 * part, 5 * part + 5))
                 events.commit()
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ConfigError, LogFull, LogLocked, Multicast, Peer, Stream
-from meshmsg._event import Loss
-from meshmsg.recovery.log_faults import Faults, FaultyFiles
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.faults import Faults, FaultyFiles
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.writer import LogWriter
 
 FSYNC_WORDS = ("always", "batch", "interval:5ms", "never")
 
@@ -62,7 +62,7 @@ def test_event_is_in_the_log_when_publish_returns(tmp_path: Path, fsync: str) ->
         last = pub.publish_many("a.b", [b"x"] * 1000)
         assert last is not None
         assert len(in_log(tmp_path)) == last.seq + 1 == 1020
-        pub.flush(timeout=10)
+        pub.flush(timeout=30)
         figures = pub.stats()["streams"]["a.**"]["log"]
         assert figures["next"] == 1020
         assert fsync == "never" or figures["durable"] == 1020
@@ -75,7 +75,7 @@ def test_subscribers_get_what_many_threads_publish(tmp_path: Path, fsync: str) -
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         positions: list[tuple[int, bytes]] = []
 
         def work(thread: int) -> None:
@@ -88,7 +88,7 @@ def test_subscribers_get_what_many_threads_publish(tmp_path: Path, fsync: str) -
             thread.start()
         for thread in threads:
             thread.join()
-        got = [events.get(timeout=10) for _ in range(200)]
+        got = [events.get(timeout=30) for _ in range(200)]
         assert [(e.position.seq, e.data) for e in got if e] == sorted(positions)
         assert [(seq, data) for _, seq, data in in_log(tmp_path)] == sorted(positions)
         assert pub.ledger().reconciles
@@ -117,14 +117,16 @@ def test_full_disk_raises_loses_nothing_and_goes_on(
     tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles(Random(1), Faults())
-    monkeypatch.setattr("meshmsg._durable.LogWriter", partial(LogWriter, files=files))
+    monkeypatch.setattr(
+        "meshmsg._publish.durable_streams.LogWriter", partial(LogWriter, files=files)
+    )
     stream = durable(fsync, segment_bytes="64KiB")
     with (
         Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         acknowledged, refused = [], []
         for n in range(300):
             if n == 100:
@@ -138,9 +140,9 @@ def test_full_disk_raises_loses_nothing_and_goes_on(
         assert 0 < len(refused) < 100
         assert refused == list(range(refused[0], 200))
         assert [seq for seq, _ in acknowledged] == list(range(len(acknowledged)))
-        got = [events.get(timeout=10) for _ in acknowledged]
+        got = [events.get(timeout=30) for _ in acknowledged]
         assert [(e.position.seq, int(e.data[:-1000])) for e in got if e] == acknowledged
-        pub.flush(timeout=10)
+        pub.flush(timeout=30)
         folder = pub._open_node().publisher.durable.logs[0].folder
         kept = [(seq, int(data[:-1000])) for _, seq, data in in_log(tmp_path, (folder,))]
         assert kept == acknowledged
@@ -155,7 +157,7 @@ def test_async_publish_is_in_the_log_too(tmp_path: Path, fsync: str) -> None:
             assert sorted(int(data) for _, _, data in in_log(tmp_path)) == list(range(50))
             await pub.publish_many("a.b", [b"x"] * 100)
             assert len(in_log(tmp_path)) == 150
-            await pub.flush(timeout=10)
+            await pub.flush(timeout=30)
 
     asyncio.run(run())
 
@@ -167,8 +169,8 @@ def test_multicast_stream_is_logged_before_it_is_sent(tmp_path: Path) -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         sent = [pub.publish("a.b", b"%d" % n) for n in range(20)]
-        got = [events.get(timeout=10) for _ in sent]
+        got = [events.get(timeout=30) for _ in sent]
         assert [e.position for e in got if e] == sent
         assert len(in_log(tmp_path)) == 20

@@ -22,7 +22,7 @@ def test_every_event_arrives_in_a_hundred_fresh_starts() -> None:
             one.subscribe("first.**") as first,
             two.subscribe("first.message") as second,
         ):
-            pub.wait_for_subscribers("first.message", count=2, timeout=10)
+            pub.wait_for_subscribers("first.message", count=2, timeout=30)
             for number in range(EVENTS):
                 pub.publish("first.message", number)
             for events in (first, second):
@@ -34,7 +34,7 @@ def test_every_event_arrives_in_a_hundred_fresh_starts() -> None:
 def _take(events: meshmsg.Subscription, count: int) -> list[meshmsg.Event]:
     taken: list[meshmsg.Event] = []
     while len(taken) < count:
-        more = events.get_many(count - len(taken), timeout=10)
+        more = events.get_many(count - len(taken), timeout=30)
         assert more, f"only {len(taken)} of {count}"
         taken += more
     return taken
@@ -49,9 +49,9 @@ def test_first_event_arrives_in_processes_of_their_own(transport: str, tmp_path:
             RemotePeer("sub", connect=pub.address) as sub,
         ):
             sub.run("events = peer.subscribe('first.**')")
-            pub.run("peer.wait_for_subscribers('first.x', 1, timeout=10)")
+            pub.run("peer.wait_for_subscribers('first.x', 1, timeout=30)")
             pub.run(f"for n in range({EVENTS}): peer.publish('first.x', n)")
-            got = sub.eval(f"[events.get(10).data for _ in range({EVENTS})]")
+            got = sub.eval(f"[events.get(30).data for _ in range({EVENTS})]")
             assert got == list(range(EVENTS))
 
 
@@ -62,9 +62,9 @@ def test_publisher_that_dials_the_subscriber_is_dialled_back(
     bind = "tcp://127.0.0.1:*" if transport == "tcp" else f"ipc://{tmp_path}/sub"
     with Peer("sub", bind=bind) as sub, sub.subscribe("**") as events:
         with Peer("pub", connect=sub.address) as pub:
-            pub.wait_for_subscribers("some.topic", count=1, timeout=10)
+            pub.wait_for_subscribers("some.topic", count=1, timeout=30)
             pub.publish("some.topic", "first")
-            event = events.get(timeout=10)
+            event = events.get(timeout=30)
             assert event is not None
             assert event.data == "first"
 
@@ -81,7 +81,7 @@ def test_subscription_of_other_topics_does_not_count() -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.b.*") as events,
     ):
-        events.wait_for_publishers(timeout=10)
-        pub.wait_for_subscribers("a.b.c", count=1, timeout=10)
+        events.wait_for_publishers(timeout=30)
+        pub.wait_for_subscribers("a.b.c", count=1, timeout=30)
         with pytest.raises(meshmsg.WaitTimeout):
             pub.wait_for_subscribers("a.x", count=1, timeout=0.05)

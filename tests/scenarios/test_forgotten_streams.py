@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream, Tuning
-from meshmsg import _places as places
-from meshmsg._lending import LENDERS_MAX
-from meshmsg._source import Lend, Sweep
+from meshmsg._receive.incoming_stream import Lend, Sweep
+from meshmsg._receive.repair_sources import LENDERS_MAX
+from meshmsg.recovery.stream import places
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -29,7 +29,7 @@ FORGETFUL = Tuning(**QUICK, stream_forget_s=0.3)
 def read(events: Any, count: int) -> list[Any]:
     found: list[Any] = []
     while len(found) < count:
-        event = events.get(timeout=20)
+        event = events.get(timeout=30)
         assert event is not None, f"{len(found)} of {count} came: {events.stats()}"
         found.append(event.data)
         if events.group:
@@ -57,7 +57,7 @@ def proxied(peer: Peer, tcp_proxy: Any) -> Iterator[tuple[Any, Any]]:
 @contextlib.contextmanager
 def recording(data_dir: Path, pub: Peer) -> Iterator[Peer]:
     with Peer("rec", record="x", data_dir=data_dir, connect=pub.address) as rec:
-        pub.wait_for_subscribers("x", timeout=20)
+        pub.wait_for_subscribers("x", timeout=30)
         yield rec
 
 
@@ -83,13 +83,13 @@ def test_short_lived_publishers_are_heard_without_end(group: str | None) -> None
         Peer("sub", connect=hub.address, tuning=tuning) as sub,
         sub.subscribe("job.**", group=group) as events,
     ):
-        hub.wait_for_subscribers("job.hub", timeout=20)
+        hub.wait_for_subscribers("job.hub", timeout=30)
         hub.publish("job.hub", "here")
         assert read(events, 1) == ["here"]
         hub._open_node()._fanout.prefixes.each = 20  # else it would take long until it matters
         for n in range(30):
             with Peer(f"job-{n}", connect=sub.address) as job:
-                job.wait_for_subscribers(f"job.{n}", timeout=20)
+                job.wait_for_subscribers(f"job.{n}", timeout=30)
                 job.publish(f"job.{n}", n)
                 assert read(events, 1) == [n]
         wait_forgotten(events, 30)
@@ -111,11 +111,11 @@ def test_stream_that_there_was_no_room_for_is_taken_when_there_is() -> None:
         with contextlib.ExitStack() as others:
             for n in range(2):
                 other = others.enter_context(Peer(f"other-{n}", connect=sub.address))
-                other.wait_for_subscribers("x", timeout=20)
+                other.wait_for_subscribers("x", timeout=30)
             third.publish("x", "unheard")
             wait_until(lambda: sub.stats()["counters"].get("streams_full", 0) > 0)
             third._open_node().call(third._open_node()._announce)  # what it has said already
-        third.wait_for_subscribers("x", timeout=20)
+        third.wait_for_subscribers("x", timeout=30)
         third.publish("x", "heard")
         assert read(events, 1) == ["heard"]
 
@@ -133,7 +133,7 @@ def test_what_is_not_read_yet_is_not_forgotten(lives: int) -> None:
     ):
         for life in range(lives):
             with Peer("pub", streams=[Stream("x")], bind=address) as pub:
-                pub.wait_for_subscribers("x", count=2, timeout=20)
+                pub.wait_for_subscribers("x", count=2, timeout=30)
                 if life == 0:
                     for n in range(0, 10, 5):
                         pub.publish_many("x", range(n, n + 5))
@@ -157,7 +157,7 @@ def test_what_only_a_log_has_is_waited_for(tmp_path: Path) -> None:
         sub.subscribe("**") as other,
     ):
         with Peer("pub", streams=[stream], data_dir=tmp_path, bind=address) as pub:
-            pub.wait_for_subscribers("x", count=2, timeout=20)
+            pub.wait_for_subscribers("x", count=2, timeout=30)
             pub.publish("x", 0)
             assert read(events, 1) == read(other, 1) == [0]
             intake = events._intake
@@ -188,7 +188,7 @@ def test_publisher_that_is_started_again_is_read_on(
                 # Before anybody is connected: "live" alone would begin after it.
                 pub.publish_many("x", [(life, n) for n in range(0 if life else 5, 10)])
                 if not life:
-                    pub.wait_for_subscribers("x", timeout=20)
+                    pub.wait_for_subscribers("x", timeout=30)
                     pub.publish_many("x", [(life, n) for n in range(10, 20)])
                 first = 10 if not life and start == "live" else 5 if not life else 0
                 last = 10 if life else 20
@@ -212,7 +212,7 @@ def test_publisher_that_was_cut_off_is_read_on_where_it_was(
         sub.subscribe("x") as events,
     ):
         pub.publish("x", "before")
-        pub.wait_for_subscribers("x", timeout=20)
+        pub.wait_for_subscribers("x", timeout=30)
         for times in range(1, 4):
             pub.publish_many("x", range(10))
             assert read(events, 10) == list(range(10))
@@ -238,13 +238,13 @@ def test_member_of_a_group_gets_all_of_the_next_start_of_a_publisher_it_had_forg
         for life in range(3):
             with Peer("pub", streams=[Stream("x")], bind=address) as pub:
                 if not life:
-                    pub.wait_for_subscribers("x", timeout=20)
+                    pub.wait_for_subscribers("x", timeout=30)
                 pub.publish_many("x", [(life, n) for n in range(10)])
                 assert read(events, 10) == [[life, n] for n in range(10)]
                 wait_until(lambda pub=pub: not pub.stats()["streams"]["x"]["groups"][0]["pending"])
             # The batch in hand keeps its stream: another one takes its place.
             with Peer("other", connect=sub.address) as other:
-                other.wait_for_subscribers("x", timeout=20)
+                other.wait_for_subscribers("x", timeout=30)
                 other.publish("x", "other")
                 assert read(events, 1) == ["other"]
             wait_forgotten(events, life + 1)
@@ -279,7 +279,7 @@ def test_recorder_that_goes_on_brings_a_forgotten_stream_back(
         Peer("sub", connect=[proxies[0].address, rec.address], tuning=FORGETFUL) as sub,
         sub.subscribe("x") as events,
     ):
-        pub.wait_for_subscribers("x", count=2, timeout=20)
+        pub.wait_for_subscribers("x", count=2, timeout=30)
         pub.publish_many("x", range(10))
         assert read(events, 10) == list(range(10))
         cut(proxies)
@@ -311,7 +311,7 @@ def test_recorder_has_what_a_publisher_that_comes_back_has_lost(
         ) as sub,
         sub.subscribe("x") as events,
     ):
-        pub.wait_for_subscribers("x", count=2, timeout=20)
+        pub.wait_for_subscribers("x", count=2, timeout=30)
         pub.publish("x", b"first")
         assert read(events, 1) == [b"first"]
         wait_until(lambda: len(sub.stats()["links"]) == 2)
@@ -335,7 +335,7 @@ def test_recorders_that_left_make_room_for_others() -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("x") as events,
     ):
-        pub.wait_for_subscribers("x", timeout=20)
+        pub.wait_for_subscribers("x", timeout=30)
         intake: Any = events._intake
         info = intake._by_name["pub/x"].info
         with intake.lock:

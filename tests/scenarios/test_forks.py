@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Loss, Peer, Stream
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import verify
+from meshmsg import BindError, LogLocked, Loss, Peer, Stream
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import verify
 from tests.ports import free_port
 from tests.remote import RemotePeer
 
@@ -104,19 +104,19 @@ def test_every_verb_in_a_forked_child_says_that_the_peer_is_the_parents(tmp_path
             "events = peer.subscribe('live.**', name='n')\n"
             "jobs = peer.subscribe('jobs.**', group='g')\n"
             "watch = peer.watch_peers()\n"
-            "watch.get(10)\n"
+            "watch.get(30)\n"
             "loop = asyncio.new_event_loop()\n"
             "apeer = meshmsg.AsyncPeer('aparent')\n"
             "loop.run_until_complete(apeer.__aenter__())\n"
             "loop.run_until_complete(apeer.publish('a', 1))\n"
             "aevents = apeer.subscribe('x')"
         )
-        source.wait_for_subscribers("live.a", timeout=20)
+        source.wait_for_subscribers("live.a", timeout=30)
         source.publish_many("live.a", [1, 2, 3])
-        source.wait_for_subscribers("jobs.a", timeout=20)
+        source.wait_for_subscribers("jobs.a", timeout=30)
         source.publish("jobs.a", 1)
         parent.run("iteration = iter(events); assert next(iteration).data == 1")
-        parent.run("job = jobs.get(20); assert job is not None")
+        parent.run("job = jobs.get(30); assert job is not None")
         found = {
             verb: parent.eval(f"forking.raised_in_child(lambda: {code})")
             for verb, code in VERBS.items()
@@ -152,7 +152,7 @@ def test_what_the_parent_acknowledged_is_in_its_log_whatever_its_children_tried(
             "    finally: os._exit(0 if done == [0, 1, 2, 3, 4] else 1)\n"
             "go(range(5, 25))\n"
             "status = os.waitpid(children[0], 0)[1]\n"
-            "peer.flush(20)"
+            "peer.flush(30)"
         )
         assert parent.eval("status") == 0, "the child published"
         assert parent.eval("done") == list(range(25))
@@ -180,15 +180,15 @@ def test_the_parent_goes_on_when_its_child_ends(tmp_path: Path, ending: str) -> 
         other.subscribe("orders.**") as events,
     ):
         parent.run("import sys; events = peer.subscribe('other.**')")
-        parent.run("peer.wait_for_subscribers('orders.a', timeout=20)")
-        other.wait_for_subscribers("other.a", timeout=20)
+        parent.run("peer.wait_for_subscribers('orders.a', timeout=30)")
+        other.wait_for_subscribers("other.a", timeout=30)
         status = parent.eval(f"forking.status_of_child({ending!r}, globals())")
         assert status == 0
-        parent.run("peer.publish('orders.a', b'1'); peer.flush(20)")
-        event = events.get(20)
+        parent.run("peer.publish('orders.a', b'1'); peer.flush(30)")
+        event = events.get(30)
         assert event is not None
         other.publish("other.a", 2)
-        assert parent.eval("events.get(20).data") == 2
+        assert parent.eval("events.get(30).data") == 2
     assert numbers_in(tmp_path) == [1]
 
 
@@ -233,16 +233,32 @@ def test_an_idle_child_keeps_neither_port_nor_log_nor_name_from_the_next_start(
     ):
         parent.run("peer.publish('orders.a', b'0')")
         parent.run("named = peer.subscribe('x.**', start='committed', name='reader')")
-        sub.run("events = peer.subscribe('orders.**'); events.wait_for_publishers(timeout=20)")
+        sub.run("events = peer.subscribe('orders.**'); events.wait_for_publishers(timeout=30)")
         child = parent.eval("forking.idle_child()")
         try:
             end(parent)
             with RemotePeer("parent", **arguments) as again:  # the child still has all it had
                 os.kill(child, 0)
                 again.run("peer.subscribe('x.**', start='committed', name='reader')")
-                again.run("peer.wait_for_subscribers('orders.a', timeout=20)")
+                again.run("peer.wait_for_subscribers('orders.a', timeout=30)")
                 again.run("peer.publish('orders.a', b'1')")
-                assert sub.eval("int(events.get(20).data)") == 1
+                assert sub.eval("int(events.get(30).data)") == 1
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_that_keeps_port_and_log_is_named_and_not_its_dead_parent(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    arguments: dict[str, Any] = {"streams": [Stream(**DURABLE)], "data_dir": tmp_path}
+    with forking("parent", streams=[DURABLE], data_dir=str(tmp_path), bind=address) as parent:
+        parent.run("peer.publish('orders.a', b'0')")
+        child = parent.eval("forking.forked_in_c()")
+        try:
+            parent.kill()
+            with pytest.raises(BindError, match=f"process {child}"), Peer("parent", bind=address):
+                pass
+            with pytest.raises(LogLocked, match=f"process {child}"), Peer("parent", **arguments):
+                pass
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -256,8 +272,8 @@ def test_a_child_has_none_of_its_parents_sockets_so_that_others_see_the_parent_d
     ):
         parent.run("events = peer.subscribe('live.**')")
         parent.run("mine = __import__('socket').create_server(('127.0.0.1', 0))")
-        other.wait_for_subscribers("live.a", timeout=20)
-        events.wait_for_publishers(2, timeout=20)
+        other.wait_for_subscribers("live.a", timeout=30)
+        events.wait_for_publishers(2, timeout=30)
         mine = parent.eval("f'SOCK_STREAM {mine.getsockname()}'")
         assert len(parent.eval("forking.sockets()")) > 5
         assert parent.eval("forking.in_child(forking.sockets)") == [mine]  # which is not ours
@@ -270,20 +286,20 @@ def test_a_peer_that_is_opened_in_the_child_works_beside_the_parents(tmp_path: P
         other.subscribe("**") as events,
         forking("parent", connect=other.address, streams=[VOLATILE]) as parent,
     ):
-        parent.run("peer.wait_for_subscribers('ticks.a', timeout=20)")
+        parent.run("peer.wait_for_subscribers('ticks.a', timeout=30)")
         parent.run(
             "later = meshmsg.Peer('later', connect=address)  # made before the fork, opened after\n"
             "def work():\n"
             "    with later, meshmsg.Peer('made', connect=address) as made:\n"
             "        for child in (later, made):\n"
-            "            child.wait_for_subscribers('from.child', timeout=20)\n"
-            "            child.publish('from.child', child.name); child.flush(20)\n"
+            "            child.wait_for_subscribers('from.child', timeout=30)\n"
+            "            child.publish('from.child', child.name); child.flush(30)\n"
             "    return 'done'",
             address=other.address,
         )
         assert parent.eval("forking.in_child(work, 50)") == "done"
-        parent.run("peer.publish('ticks.a', 'parent'); peer.flush(20)")
-        got = {event.data for _ in range(3) if (event := events.get(20)) is not None}
+        parent.run("peer.publish('ticks.a', 'parent'); peer.flush(30)")
+        got = {event.data for _ in range(3) if (event := events.get(30)) is not None}
     assert got == {"later", "made", "parent"}
 
 

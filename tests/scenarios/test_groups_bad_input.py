@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import zmq
 
-from meshmsg import Peer, Stream, _group_publisher
-from meshmsg import _control as c
-from meshmsg.transports.workqueue import WorkMonitor
+from meshmsg import Peer, Stream
+from meshmsg._groups import dispatcher as _group_publisher
+from meshmsg._wire import control as c
+from meshmsg.transports.zmq.work_queue import WorkMonitor
 from tests.remote import wait_until
 
 
@@ -48,16 +49,16 @@ def scene() -> Iterator[tuple[Peer, Any, Stranger]]:
         Peer("worker", connect=boss.address) as worker,
         worker.subscribe("jobs.**", group="workers") as events,
     ):
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         stranger = Stranger(boss.address)
         try:
             yield boss, events, stranger
             boss.publish("jobs.x", "as ever")
-            event = events.get(10)
+            event = events.get(30)
             assert event is not None
             assert event.data == "as ever"
             events.ack(event)
-            boss.flush(10)
+            boss.flush(30)
             assert boss.stats()["counters"].get("io_errors", 0) == 0
         finally:
             stranger.close()
@@ -116,7 +117,7 @@ def test_member_that_never_fetches_its_work_gets_none() -> None:
         assert isinstance(stranger.hear(), c.Joined)
         boss.publish_many("jobs.x", [1, 2])
         for wanted in (1, 2):
-            event = events.get(10)
+            event = events.get(30)
             assert event is not None
             assert event.data == wanted
             events.ack(event)
@@ -201,7 +202,7 @@ def test_acks_of_strangers_and_nonsense_are_refused_and_counted() -> None:
         stranger.say(c.Settle(7, nonsense))
         wait_until(lambda: boss.stats()["counters"].get("strange_settlements") == 2)
         assert boss.stats()["counters"]["stale_acks"] > 0
-        event = events.get(10)
+        event = events.get(30)
         assert event is not None
         events.ack(event)
         stranger.say(c.Settle(7, [], closed=True))
@@ -210,7 +211,7 @@ def test_acks_of_strangers_and_nonsense_are_refused_and_counted() -> None:
 def test_another_peer_cannot_speak_for_a_member() -> None:
     with scene() as (boss, events, stranger):
         position = boss.publish("jobs.x", 1)
-        event = events.get(10)
+        event = events.get(30)
         assert event is not None
         sub = events._intake.sub
         acks = [(position.seq, position.seq + 1, 1)]
@@ -228,7 +229,7 @@ def work_address(events: Any) -> str:
 def test_strange_bytes_at_the_work_socket_cost_the_member_nothing() -> None:
     with scene() as (boss, events, _):
         boss.publish("jobs.x", 1)
-        event = events.get(10)
+        event = events.get(30)
         host, _, port = work_address(events).removeprefix("tcp://").rpartition(":")
         for data in (b"", b"GET / HTTP/1.0\r\n\r\n" * 10, b"\xff" * 9 + b"\x7f"):
             with socket.create_connection((host, int(port))) as stream:
@@ -236,7 +237,7 @@ def test_strange_bytes_at_the_work_socket_cost_the_member_nothing() -> None:
                 time.sleep(0.1)
         time.sleep(0.2)
         events.ack(event)
-        boss.flush(5)
+        boss.flush(30)
         group = boss.stats()["streams"]["jobs.**"]["groups"][0]
         assert (group["acked"], group["redelivered"], group["stale_acks"]) == (1, 0, 0)
         assert boss.stats()["counters"].get("members_lost", 0) == 0
@@ -249,12 +250,12 @@ def test_work_is_not_shared_with_a_second_connection() -> None:
         try:
             thief.connect(work_address(events))
             wait_until(lambda: boss.stats()["counters"].get("members_lost") == 1)
-            boss.wait_for_subscribers("jobs.x", timeout=10)
+            boss.wait_for_subscribers("jobs.x", timeout=30)
             for n in range(10):
                 boss.publish("jobs.x", n)
             for _ in range(10):
-                events.ack(events.get(10))
-            boss.flush(5)
+                events.ack(events.get(30))
+            boss.flush(30)
             assert not thief.poll(0)
         finally:
             context.destroy(linger=0)
@@ -268,9 +269,9 @@ def test_claims_that_make_no_sense_are_harmless(tmp_path: Path, durability: str)
         Peer("worker", connect=boss.address) as worker,
         worker.subscribe("jobs.**", group="workers") as events,
     ):
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         epoch = boss.publish("jobs.x", "held").epoch
-        event = events.get(10)
+        event = events.get(30)
         assert event is not None
         stranger = Stranger(boss.address)
         try:
@@ -291,12 +292,12 @@ def test_claims_that_make_no_sense_are_harmless(tmp_path: Path, durability: str)
             roll = boss._open_node().publisher.groups._roll
             assert not roll._claims, "it can have had nothing"
             events.ack(event)  # somebody else's, whatever the stranger says
-            boss.flush(10)
+            boss.flush(30)
             boss.publish("jobs.x", "as ever")
-            event = events.get(10)
+            event = events.get(30)
             assert event is not None
             events.ack(event)
-            boss.flush(10)
+            boss.flush(30)
             assert boss.stats()["counters"].get("io_errors", 0) == 0
             (group,) = boss.stats()["streams"]["jobs.**"]["groups"]
             assert (group["acked"], group["lag"]) == (2, 0)
@@ -359,7 +360,7 @@ def test_publisher_that_ignores_its_credit_does_not_fill_the_memory_of_a_member(
         Peer("worker", connect=boss.address) as worker,
         worker.subscribe("jobs.**", group="workers", prefetch=prefetch, auto_ack=True) as events,
     ):
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         publisher = boss._open_node().publisher
         with publisher._lock:
             for seat in publisher._outlets["boss/jobs.**"].groups:
@@ -376,5 +377,5 @@ def test_publisher_that_ignores_its_credit_does_not_fill_the_memory_of_a_member(
 
         wait_until(lambda: read_ahead() >= prefetch)
         assert max(read_ahead() for _ in range(100)) <= 2 * prefetch
-        got = [event.data[0] for _ in range(count) if (event := events.get(10)) is not None]
+        got = [event.data[0] for _ in range(count) if (event := events.get(30)) is not None]
         assert got == list(range(count))

@@ -11,14 +11,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from meshmsg import Peer, Stream
+from meshmsg import Peer, Stream, Tuning
 from tests.remote import RemotePeer, wait_until
+
+#: Nobody counts as gone because nothing was heard of it.
+NO_SILENCE = Tuning(member_timeout_s=600.0, peer_timeout_s=600.0)
 
 WORKER = """
 import os, threading
@@ -182,65 +184,61 @@ def len_of(crew: Crew) -> int:
 
 def test_closed_connection_is_noticed_at_once(hire: Callable[..., Crew]) -> None:
     with (
-        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        Peer("boss", streams=[Stream("jobs.**", groups="workers")], tuning=NO_SILENCE) as boss,
         Peer("spare", connect=boss.address) as spare,
     ):
         crew = hire(boss.address, pause=600.0)
         worker = crew.start()
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         boss.publish("jobs.x", "job")
         wait_until(lambda: crew.lines())
         with spare.subscribe("jobs.**", group="workers") as events:
-            boss.wait_for_subscribers("jobs.x", count=2, timeout=10)
+            boss.wait_for_subscribers("jobs.x", count=2, timeout=30)
             worker.kill()
-            killed = time.monotonic()
-            event = events.get(10)
-            took = time.monotonic() - killed
+            event = events.get(60)
             assert event is not None
             assert event.attempt == 2
-            assert took < 1.0, f"noticed after {took:.2f} s"
             events.ack(event)
-            boss.flush(5)
+            boss.flush(30)
 
 
 def test_frozen_worker_is_replaced_and_comes_back(hire: Callable[..., Crew]) -> None:
+    streams = [Stream("jobs.**", groups="workers")]
     with (
-        Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss,
+        Peer("boss", streams=streams, tuning=Tuning(peer_timeout_s=600.0)) as boss,
         Peer("spare", connect=boss.address) as spare,
     ):
         crew = hire(boss.address, pause=0.2)
         worker = crew.start()
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         boss.publish_many("jobs.x", range(4))
         wait_until(lambda: crew.lines())
         worker.stop()
-        frozen = time.monotonic()
         with spare.subscribe("jobs.**", group="workers") as events:
-            event = events.get(20)
-            took = time.monotonic() - frozen
+            event = events.get(60)
             assert event is not None
             assert event.attempt == 2
-            assert took < 5.0, f"noticed after {took:.2f} s"
             events.ack(event)
             while group_of(boss)["acked"] < 4:
                 found = events.get_many(10, timeout=0.2)
                 if found:
                     events.ack(found)
-        boss.flush(5)
+        boss.flush(30)
         worker.go_on()
-        wait_until(lambda: len(group_of(boss)["members"]) == 1, 20, "it is a member again")
+        wait_until(lambda: len(group_of(boss)["members"]) == 1, 30, "it is a member again")
         boss.publish("jobs.x", "afterwards")
-        boss.flush(10)
+        boss.flush(30)
         assert crew.lines()[-1].data == "afterwards"
         assert group_of(boss)["acked"] == 5
 
 
 def test_workers_restarted_one_by_one_under_load(hire: Callable[..., Crew]) -> None:
-    """No job is lost, order holds, and there is no pause over the detection time."""
-    with Peer("boss", streams=[Stream("jobs.**", groups="workers")]) as boss:
+    """No job is lost, order holds, and nobody waits for a silence."""
+    streams = [Stream("jobs.**", groups="workers")]
+    with Peer("boss", streams=streams, tuning=NO_SILENCE) as boss:
         crew = hire(boss.address, prefetch=8, order="key", pause=0.001)
         crew.start(2)
-        boss.wait_for_subscribers("jobs.x", count=2, timeout=20)
+        boss.wait_for_subscribers("jobs.x", count=2, timeout=30)
         published = 0
         for _ in range(2):
             old = crew.workers.pop(0)
@@ -253,13 +251,10 @@ def test_workers_restarted_one_by_one_under_load(hire: Callable[..., Crew]) -> N
             old.answer()
             old.close()
             crew.start()
-        boss.flush(30)
+        boss.flush(60)
         lines = crew.lines()
         check_handled(lines, ["boss/jobs.**"], published)
         check_order(lines)
-        stamps = [line.at_ns for line in lines]
-        loaded = [b - a for a, b in pairwise(stamps)]
-        assert max(loaded) < 3.0e9
         assert group_of(boss)["acked"] == published
 
 
@@ -269,10 +264,10 @@ def test_publisher_that_is_restarted_finds_its_workers_again(hire: Callable[...,
     address = boss.address
     crew = hire(address)
     crew.start(2)
-    boss.run("peer.publish_many('jobs.x', range(100)); peer.flush(10)")
+    boss.run("peer.publish_many('jobs.x', range(100)); peer.flush(30)")
     boss.kill()
     with RemotePeer("boss", streams=[stream], bind=address) as again:
-        again.run("peer.publish_many('jobs.x', range(100, 200)); peer.flush(20)")
+        again.run("peer.publish_many('jobs.x', range(100, 200)); peer.flush(30)")
         assert group_of(again)["acked"] == 100
     assert sorted(int(line.data) for line in crew.lines()) == list(range(200))
 
@@ -285,7 +280,7 @@ def test_broken_connection_brings_the_work_to_a_member_again(tcp_proxy: Any) -> 
         Peer("worker", connect=proxy.address) as worker,
         worker.subscribe("jobs.**", group="workers", prefetch=10) as events,
     ):
-        boss.wait_for_subscribers("jobs.x", timeout=10)
+        boss.wait_for_subscribers("jobs.x", timeout=30)
         boss.publish_many("jobs.x", range(100))
         got = []
         while group_of(boss)["acked"] < 100:
@@ -306,12 +301,12 @@ def test_late_ack_of_an_earlier_start_settles_nothing_of_the_next() -> None:
         boss = Peer("boss", streams=streams, connect=worker.address).open()
         address = boss.address
         boss.publish("jobs.x", "then")
-        then = events.get(10)
+        then = events.get(30)
         with pytest.warns(RuntimeWarning, match="group workers"):
             boss.close(timeout=0)
         with Peer("boss", streams=streams, bind=address, connect=worker.address) as again:
             again.publish("jobs.x", "now")
-            now = events.get(20)
+            now = events.get(30)
             assert then is not None
             assert now is not None
             assert (then.data, now.data) == ("then", "now")
@@ -321,4 +316,4 @@ def test_late_ack_of_an_earlier_start_settles_nothing_of_the_next() -> None:
             time.sleep(0.2)
             assert (group_of(again)["acked"], group_of(again)["in_flight"]) == (0, 1)
             events.ack(now)
-            again.flush(5)
+            again.flush(30)

@@ -16,8 +16,8 @@ import pytest
 import zmq
 
 from meshmsg import Peer, Stream, Subscription
-from meshmsg import _control as c
-from meshmsg.recovery.group_recall import AHEAD_MIN
+from meshmsg._wire import control as c
+from meshmsg.recovery.groups.recall import AHEAD_MIN
 from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until

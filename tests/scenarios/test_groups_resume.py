@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, Peer, Stream, Subscription
-from meshmsg._errors import LogFull
-from meshmsg._group_disk import FETCH_FRAMES_MAX
-from meshmsg.recovery.group_store import GroupRecord, GroupStore
-from meshmsg.recovery.log_commit import Committer
-from meshmsg.recovery.log_cursors import Cursors
-from meshmsg.recovery.log_folder import LogFolder, find_logs
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._groups.backlog_reader import FETCH_FRAMES_MAX
+from meshmsg._model.errors import LogFull
+from meshmsg.recovery.groups.store import GroupRecord, GroupStore
+from meshmsg.recovery.log.commit import Committer
+from meshmsg.recovery.log.cursors import Cursors
+from meshmsg.recovery.log.folder import LogFolder, find_logs
+from meshmsg.recovery.log.writer import LogWriter
 from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until as wait_for

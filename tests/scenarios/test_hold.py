@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ConfigError, Peer, Stream
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_verify import summarize
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.verify import summarize
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_replay import taken
@@ -44,7 +44,7 @@ def cursor_of(data_dir: Path) -> tuple[int, int] | None:
 
 def wait_for_cursor(data_dir: Path, seq: int) -> None:
     """Well before the log would be looked at for other reasons."""
-    wait_until(lambda: (cursor_of(data_dir) or (0, 0))[1] == seq, 15)
+    wait_until(lambda: (cursor_of(data_dir) or (0, 0))[1] == seq, 30)
 
 
 def retain(pub: Peer) -> None:
@@ -63,7 +63,7 @@ def test_the_cursor_at_the_publisher_is_the_last_commit(tmp_path: Path, leaves: 
                 sub.subscribe("a.**", **HELD) as events,
             ):
                 for _ in range(3):  # one soon after the other
-                    events.get(20)
+                    events.get(30)
                     events.commit()
                 taken(events, 27)
                 events.commit()
@@ -188,10 +188,10 @@ def test_killed_consumer_and_killed_publisher_keep_the_hold(tmp_path: Path) -> N
             with RemotePeer("sub", **sub_arguments) as sub:
                 sub.run(subscribe)
                 if not life:
-                    pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+                    pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
                     pub.run(burst, first=0)
                 for _ in range(3):
-                    data = "[int(e.data.split(b':')[0]) for e in events.get_many(100, timeout=20)]"
+                    data = "[int(e.data.split(b':')[0]) for e in events.get_many(100, timeout=30)]"
                     got = sub.eval(data)
                     sub.run("events.commit()")
                     assert got == list(range(seen, seen + len(got)))
@@ -225,7 +225,7 @@ def test_async_consumer_holds(tmp_path: Path) -> None:
             sub.subscribe("a.**", **HELD) as events,
         ):
             for _ in range(10):
-                assert await events.get(timeout=20) is not None
+                assert await events.get(timeout=30) is not None
             await events.commit()
 
     with Peer("pub", streams=[short()], data_dir=tmp_path / "pub") as pub:
@@ -245,14 +245,14 @@ def test_holding_a_stream_without_a_log_is_no_matter(tmp_path: Path) -> None:
         Peer("sub", connect=pub.address, data_dir=tmp_path) as sub,
         sub.subscribe("a.**", **HELD) as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         pub.publish("a.b", 1)
         assert [event.data for event in taken(events, 1)] == [1]
         events.commit()
 
 
 def test_strange_commits_are_counted(tmp_path: Path) -> None:
-    from meshmsg._control import Commit, Place
+    from meshmsg._wire.control import Commit, Place
 
     with (
         Peer("pub", streams=[short()], data_dir=tmp_path / "pub") as pub,

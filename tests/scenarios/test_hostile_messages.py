@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 from meshmsg import BindError, Multicast, Peer, Stream, Subscription
-from meshmsg import _control as control
-from meshmsg.transports.multicast import MulticastClient, groups_of
+from meshmsg._wire import control
+from meshmsg.transports.udp.multicast import MulticastClient, groups_of
 from tests.ports import free_port
 from tests.remote import wait_until
 
@@ -111,7 +111,7 @@ def all_come(pub: Peer, events: Subscription, number: int = 200) -> None:
     pub.publish_many("a.b", list(range(number)))
     found: list[int] = []
     while len(found) < number:
-        batch = events.get_many(timeout=20)
+        batch = events.get_many(timeout=30)
         assert batch, f"{len(found)} of {number} came"
         found += [event.data for event in batch]
     assert found == list(range(number))
@@ -126,7 +126,7 @@ def recording(tmp_path: Path, **more: Any) -> Iterator[tuple[Peer, Peer, Subscri
         Peer("victim", connect=pub.address, record="a.**", data_dir=tmp_path, **more) as victim,
         victim.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=2, timeout=20)
+        pub.wait_for_subscribers("a.b", count=2, timeout=30)
         yield pub, victim, events
 
 
@@ -166,7 +166,7 @@ def test_a_defect_in_handling_a_notice_costs_that_notice(
 
     line = Multicast(f"239.255.7.42:{free_port()}")
     with recording(tmp_path) as (pub, victim, events):
-        monkeypatch.setattr("meshmsg._mcast_tuner.MulticastClient", refuse)
+        monkeypatch.setattr("meshmsg._receive.multicast_groups.MulticastClient", refuse)
         with Peer("fast", streams=[Stream("a.**", transport=line)], connect=victim.address):
             wait_until(lambda: events.stats()["counters"].get("io_errors", 0) > 0)
             all_come(pub, events)
@@ -183,7 +183,7 @@ def test_a_gone_that_runs_backward_does_not_raise_in_get(hostile: Hostile) -> No
         Peer("victim", connect=[hostile.address, pub.address]) as victim,
         victim.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", timeout=20)
+        pub.wait_for_subscribers("a.b", timeout=30)
         identity, _ = hostile.dialled_by("hello")
         hostile.answer(identity, hostile.welcome(stream()))
         _, subscribe = hostile.dialled_by("subscribe")
@@ -208,7 +208,7 @@ def test_announced_groups_are_joined_up_to_a_limit(
         Peer("victim", connect=[hostile.address, pub.address]) as victim,
         victim.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", timeout=20)
+        pub.wait_for_subscribers("a.b", timeout=30)
         identity, _ = hostile.dialled_by("hello")
         many = [
             stream(f"evil/{n}", multicast=multicast(f"239.255.8.{n}:30001")) for n in range(100)
@@ -269,7 +269,7 @@ def test_a_hello_of_many_names_is_dropped_unread(hostile: Hostile) -> None:
         Peer("good", connect=pub.address) as good,
         good.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", timeout=20)
+        pub.wait_for_subscribers("a.b", timeout=30)
         hostile._dealer.connect(pub.address)
         hello = {"t": "hello", "peer": "evil", "instance": 666, "mesh": "default"}
         for _ in range(3):
@@ -299,9 +299,9 @@ def test_a_peer_of_many_streams_is_dialled_back() -> None:
         sub.subscribe(f"{'x' * 200}.*") as events,
         Peer("pub", streams=streams, connect=sub.address) as pub,
     ):
-        pub.wait_for_subscribers(f"{'x' * 200}.n399", timeout=20)
+        pub.wait_for_subscribers(f"{'x' * 200}.n399", timeout=30)
         pub.publish(f"{'x' * 200}.n399", 1)
-        event = events.get(timeout=20)
+        event = events.get(timeout=30)
         assert event is not None
         assert event.data == 1
 

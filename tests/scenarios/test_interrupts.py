@@ -7,6 +7,8 @@ loop goes round.  A tracer raises at each of these in turn.
 from __future__ import annotations
 
 import dis
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +18,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._compiled import COMPILED
-from meshmsg._event import Loss
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-
-pytestmark = pytest.mark.skipif(
-    not COMPILED, reason="in Python an open frame can be interrupted between its columns"
-)
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
 
 LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 POINTS_MAX = 2000
@@ -108,3 +105,16 @@ def test_interrupted_publishing(tmp_path: Path, count: int, size: int, full: boo
                 place = (item.frame.epoch, item.frame.first + n)
                 assert marks.pop(place, payload) == payload
     assert not marks
+
+
+@pytest.mark.parametrize("case", ["1-20-False", "1-20-True", "3-20-False"])
+def test_interrupted_publishing_without_the_compiled_core(case: str) -> None:
+    node = f"{__file__}::test_interrupted_publishing[{case}]"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", node],
+        env={**os.environ, "MESHMSG_PURE": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from meshmsg._event import Loss
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_verify import verify
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.verify import verify
 from tests import processes
 
 ROUNDS = 20
@@ -22,11 +22,11 @@ STREAM = "victim/numbers.**"
 
 WRITER = """
 import random, sys, threading, time
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg._log_words import Retention
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg._model.log_policy import Retention
+from meshmsg.recovery.log.writer import LogWriter
 
 data_dir, fsync, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 stream, rng = "victim/numbers.**", random.Random(seed)

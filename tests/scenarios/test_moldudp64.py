@@ -14,8 +14,8 @@ import pytest
 
 from meshmsg import BindError, ClosedError, ConfigError, Peer, Stream
 from meshmsg.moldudp import MeshToMold, MoldToMesh, epoch_of
-from meshmsg.recovery.mold_receiver import MoldLoss, MoldMessages, MoldTiming
-from meshmsg.transports.mold_sockets import MoldListener, MoldSender
+from meshmsg.moldudp.receiver import MoldLoss, MoldMessages, MoldTiming
+from meshmsg.moldudp.sockets import MoldListener, MoldSender
 from tests.ports import free_port
 
 PATIENCE_S = 60.0

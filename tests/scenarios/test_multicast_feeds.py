@@ -83,7 +83,7 @@ def test_a_line_is_named_by_group_and_port() -> None:
 def test_receiver_without_the_parity_library_asks_for_what_it_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from meshmsg import _mcast_in
+    from meshmsg._receive import multicast_receiver as _mcast_in
 
     line = Multicast(f"239.255.7.20:{some_port()}", parity="8+2")
     with Peer("pricing", streams=[Stream("quotes.**", transport=line)]) as pricing:

@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from meshmsg import AsyncPeer, NameInUse, Peer, Stream
-from meshmsg import _control as control
-from meshmsg._namesakes import LOOKS_MAX
+from meshmsg._links.name_conflicts import LOOKS_MAX
+from meshmsg._wire import control
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 
@@ -37,13 +37,13 @@ def test_later_peer_is_told_and_goes_on_when_the_earlier_one_has_left() -> None:
         Peer("sub", connect=one.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        one.wait_for_subscribers("a.b", timeout=10)
+        one.wait_for_subscribers("a.b", timeout=30)
         sub._open_node().call(lambda: sub._open_node().links.dial(two.address))
         wait_until(lambda: is_told(two), what="it is told")
         with pytest.raises(NameInUse, match=f"'twin' is at {one.address}.*another name"):
             two.publish_many("a.b", [1, 2])
         with pytest.raises(NameInUse):
-            two.wait_for_subscribers("a.b", timeout=10)
+            two.wait_for_subscribers("a.b", timeout=30)
         (row,) = two.stats()["name_in_use"]
         assert row == {"stream": "twin/a.**", "address": one.address}
         assert two.stats()["counters"]["names_taken"] >= 1
@@ -53,7 +53,7 @@ def test_later_peer_is_told_and_goes_on_when_the_earlier_one_has_left() -> None:
 
         one.close()
         wait_until(lambda: not is_told(two), what="the name is free")
-        two.wait_for_subscribers("a.b", timeout=20)
+        two.wait_for_subscribers("a.b", timeout=30)
         two.publish("a.b", "of the second")
         take(events, "of the second")
         assert two.stats()["name_in_use"] == []
@@ -66,7 +66,7 @@ def test_later_peer_gives_way_also_where_it_was_met_first() -> None:
         Peer("sub", connect=two.address) as sub,
         sub.subscribe("a.**"),
     ):
-        two.wait_for_subscribers("a.b", timeout=10)
+        two.wait_for_subscribers("a.b", timeout=30)
         sub._open_node().call(lambda: sub._open_node().links.dial(one.address))
         wait_until(lambda: is_told(two), what="the one that came later is told")
         assert not is_told(one)
@@ -107,7 +107,7 @@ def test_waiting_publishers_of_every_kind_are_told(durability: str, tmp_path: Pa
         Peer("sub", connect=one.address) as sub,
         sub.subscribe("a.**"),
     ):
-        one.wait_for_subscribers("a.b", timeout=10)
+        one.wait_for_subscribers("a.b", timeout=30)
         with pytest.raises(NameInUse):
             asyncio.run(asyncio.wait_for(publish_as_long_as_it_goes(sub.address), 30))
 
@@ -116,7 +116,7 @@ def test_killed_publisher_that_is_back_at_once_elsewhere_is_not_told() -> None:
     with Peer("sub") as sub, sub.subscribe("a.**") as events:
         for life in range(3):
             pub = RemotePeer("pub", connect=sub.address, streams=[{"topics": "a.**"}])
-            pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
             pub.run(f"peer.publish('a.b', {life})")
             take(events, life)
             assert pub.eval("peer.stats()['name_in_use']") == []
@@ -129,7 +129,7 @@ def test_publisher_that_hangs_does_not_keep_its_name() -> None:
         sub.subscribe("a.**") as events,
         RemotePeer("pub", connect=sub.address, streams=[{"topics": "a.**"}]) as first,
     ):
-        first.run("peer.wait_for_subscribers('a.b', 1, 20)")
+        first.run("peer.wait_for_subscribers('a.b', 1, 30)")
         first.stop()
         with RemotePeer("pub", connect=sub.address, streams=[{"topics": "a.**"}]) as second:
             second.run("peer.wait_for_subscribers('a.b', 1, 30)")  # would raise

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer
-from meshmsg import _control as c
+from meshmsg._wire import control as c
 from tests.remote import wait_until
 
 EVENTS = list(range(100))
@@ -21,7 +21,7 @@ EVENTS = list(range(100))
 
 def take_all(events: Any) -> None:
     got = []
-    while len(got) < len(EVENTS) and (event := events.get(timeout=10)) is not None:
+    while len(got) < len(EVENTS) and (event := events.get(timeout=60)) is not None:
         got.append(event.data)
         if events.group:
             events.ack(event)
@@ -38,12 +38,25 @@ def proxied(peer: Peer, tcp_proxy: Any) -> Iterator[tuple[Any, Any]]:
         yield control, data
 
 
+def break_off(sub: Peer, proxies: Any) -> None:
+    """Break the connections, let no other one be made, and wait until the subscriber knows it."""
+    for proxy in proxies:
+        proxy.down = True
+        proxy.cut()
+    wait_until(lambda: sub.stats()["links"][0]["state"] == "dialling")
+
+
+def mend(proxies: Any) -> None:
+    for proxy in proxies:
+        proxy.down = False
+
+
 @pytest.mark.parametrize("group", [None, "workers"])
 def test_subscription_that_is_made_before_the_first_event_gets_it(
     monkeypatch: pytest.MonkeyPatch, group: str | None
 ) -> None:
     with Peer("pub") as pub, Peer("sub", connect=pub.address) as sub:
-        sub.wait_for_peers(timeout=10)
+        sub.wait_for_peers(timeout=60)
         node = sub._open_node()
         late: list[Any] = []
         asked: list[str] = []
@@ -83,16 +96,37 @@ def test_stream_that_is_declared_while_the_connection_is_broken_is_read_from_its
         Peer("sub", connect=proxies[0].address) as sub,
         sub.subscribe("**", group=group) as events,
     ):
-        sub.wait_for_peers(timeout=10)
-        for proxy in proxies:
-            proxy.down = True
-            proxy.cut()
-        wait_until(lambda: sub.stats()["links"][0]["state"] == "dialling")
+        sub.wait_for_peers(timeout=60)
+        break_off(sub, proxies)
         for n in EVENTS:
             pub.publish("never.declared", n)
-        for proxy in proxies:
-            proxy.down = False
+        mend(proxies)
         take_all(events)
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_subscription_is_there_although_the_connection_breaks_before_the_io_thread_knows_of_it(
+    monkeypatch: pytest.MonkeyPatch, tcp_proxy: Any, group: str | None
+) -> None:
+    with (
+        Peer("pub") as pub,
+        proxied(pub, tcp_proxy) as proxies,
+        Peer("sub", connect=proxies[0].address) as sub,
+    ):
+        sub.wait_for_peers(timeout=60)
+        node = sub._open_node()
+        late: list[Any] = []
+        with monkeypatch.context() as held:
+            held.setattr(node, "call", late.append)
+            events = sub.subscribe("**", group=group)
+        with events:
+            break_off(sub, proxies)
+            for call in late:
+                node.call(call)
+            for n in EVENTS:
+                pub.publish("never.declared", n)
+            mend(proxies)
+            take_all(events)
 
 
 def test_request_that_was_lost_with_its_connection_is_repeated_as_it_was(
@@ -104,7 +138,7 @@ def test_request_that_was_lost_with_its_connection_is_repeated_as_it_was(
         Peer("sub", connect=control.address) as sub,
         sub.subscribe("**") as events,
     ):
-        sub.wait_for_peers(timeout=10)
+        sub.wait_for_peers(timeout=60)
         node = sub._open_node()
         send = node.send
         lost: list[c.Subscribe] = []
@@ -132,7 +166,7 @@ def test_first_event_of_a_peer_that_dialled_us_is_not_missed(group: str | None) 
         sub.subscribe("**", group=group) as events,
         Peer("pub", connect=sub.address) as pub,
     ):
-        pub.wait_for_peers(timeout=10)
+        pub.wait_for_peers(timeout=60)
         for n in EVENTS:
             pub.publish("never.declared", n)
         take_all(events)
@@ -144,10 +178,10 @@ def test_who_subscribes_after_the_first_event_starts_live() -> None:
         Peer("pub", connect=sub.address) as pub,
         sub.subscribe("**") as early,
     ):
-        pub.wait_for_peers(timeout=10)
+        pub.wait_for_peers(timeout=60)
         pub.publish("x", "first")
-        assert early.get(timeout=10).data == "first"  # type: ignore[union-attr]
+        assert early.get(timeout=60).data == "first"  # type: ignore[union-attr]
         with sub.subscribe("**") as events:
-            pub.wait_for_subscribers("x", count=2, timeout=10)
+            pub.wait_for_subscribers("x", count=2, timeout=60)
             pub.publish("x", "second")
-            assert events.get(timeout=10).data == "second"  # type: ignore[union-attr]
+            assert events.get(timeout=60).data == "second"  # type: ignore[union-attr]

@@ -45,7 +45,7 @@ def overloaded(
     ):
         healthy.run(COUNT_IN_BACKGROUND)
         stalled.run("events = peer.subscribe('a.**', name='sleepy')")
-        pub.run("peer.wait_for_subscribers('a.b', 2, 10)")
+        pub.run("peer.wait_for_subscribers('a.b', 2, 30)")
         pub.run("sent = 0")
         total = 0
 
@@ -76,7 +76,7 @@ def read_all(sub: RemotePeer, until: int) -> tuple[list[int], list[Any]]:
     sub.run(
         "got = []\n"
         f"while not got or got[-1] < {until - 1}:\n"
-        "    more = events.get_many(1000, timeout=10)\n"
+        "    more = events.get_many(1000, timeout=30)\n"
         "    assert more, (len(got), events.losses)\n"
         "    got += [event.seq for event in more]"
     )
@@ -202,7 +202,7 @@ def test_memory_of_the_publisher_is_bounded(overflow: str, ledger: Any) -> None:
     ):
         frozen.run("events = peer.subscribe('a.**')")
         stalled.run("events = peer.subscribe('a.**')")
-        pub.run("peer.wait_for_subscribers('a.b', 2, 10)")
+        pub.run("peer.wait_for_subscribers('a.b', 2, 30)")
         frozen.stop()
         pub.run("batch = [b'8 bytes!'] * 10_000")
         before = pub.rss_bytes()

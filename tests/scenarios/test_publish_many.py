@@ -35,7 +35,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def taken(events: Subscription, count: int) -> list[Any]:
     got: list[Any] = []
     while len(got) < count:
-        some = events.get_many(100_000, timeout=20)
+        some = events.get_many(100_000, timeout=30)
         assert some, f"{len(got)} of {count} came"
         got += [event.data for event in some]
     return got
@@ -55,7 +55,7 @@ def test_exactly_the_events_before_the_bad_one_are_published(
     ):
         pub.run(
             "import asyncio, meshmsg\n"
-            "from meshmsg._async_peer import AsyncPeer\n"
+            "from meshmsg._peer.async_peer import AsyncPeer\n"
             "apeer = AsyncPeer('unopened')\n"
             "apeer._node = peer._node  # the verbs of the other kind of peer, on the same streams\n"
             "def run_async(*args, **more):\n"
@@ -68,7 +68,7 @@ def test_exactly_the_events_before_the_bad_one_are_published(
             "    last = None if found.last is None else found.last.seq\n"
             "    return type(found).__name__, found.published, last, str(found)"
         )
-        pub.run("peer.wait_for_subscribers('a.b', timeout=20)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         at = 0
         for error, (spoil, use) in BAD.items():
             for place in PLACES:

@@ -24,10 +24,10 @@ from meshmsg import (
     Stream,
     TopicError,
 )
-from meshmsg._replay_client import ReplayClient
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._replay.log_client import ReplayClient
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
 from meshmsg.testing import lose_frames
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
@@ -54,7 +54,7 @@ def publish(pub: RemotePeer, first: int, stop: int) -> None:
     )
 
 
-def numbers(events: Any, count: int, timeout: float = 20) -> list[int]:
+def numbers(events: Any, count: int, timeout: float = 30) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         batch = events.get_many(count - len(found), timeout=timeout)
@@ -88,7 +88,7 @@ def test_late_consumer_gets_all_of_a_stream_whose_publisher_is_gone(
 ) -> None:
     pub = small_publisher(stream=stream, data_dir=str(tmp_path / "pub"))
     with recording(tmp_path / "rec", pub.address) as rec:
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         publish(pub, 0, 5000)
         wait_kept(rec, 5000)
         epoch = pub.eval("peer.publish('a.b', b'5000 x').epoch")
@@ -96,7 +96,7 @@ def test_late_consumer_gets_all_of_a_stream_whose_publisher_is_gone(
         pub.kill()
         with Peer("late", connect=rec.address) as late:
             with late.subscribe("a.**", start="earliest") as events:
-                first = events.get(timeout=10)
+                first = events.get(timeout=30)
                 assert first is not None
                 assert (first.position.stream, first.position.epoch, first.seq) == (
                     "pub/a.**",
@@ -120,7 +120,7 @@ def test_late_consumer_gets_all_of_a_stream_whose_publisher_is_gone(
 def test_committed_cursor_goes_on_at_the_recorder(tmp_path: Path) -> None:
     pub = small_publisher()
     with recording(tmp_path / "rec", pub.address) as rec:
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         publish(pub, 0, 100)
         wait_kept(rec, 100)
         pub.kill()
@@ -139,7 +139,7 @@ def test_consumer_goes_on_when_the_publisher_comes_back(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     pub = small_publisher(bind=address)
     with recording(tmp_path, address) as rec:
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         publish(pub, 0, 1000)
         wait_kept(rec, 1000)
         pub.kill()
@@ -149,7 +149,7 @@ def test_consumer_goes_on_when_the_publisher_comes_back(tmp_path: Path) -> None:
         ):
             assert numbers(events, 1000) == list(range(1000))
             with small_publisher(bind=address) as again:
-                again.run("peer.wait_for_subscribers('a.b', count=2, timeout=20)")
+                again.run("peer.wait_for_subscribers('a.b', count=2, timeout=30)")
                 publish(again, 0, 1000)
                 assert numbers(events, 1000) == list(range(1000))
                 assert events.losses == []
@@ -172,7 +172,7 @@ def test_reader_of_a_recorder_alone_follows_into_new_epochs(tmp_path: Path) -> N
     ):
         for _ in range(3):
             with small_publisher(bind=address) as pub:
-                pub.run("peer.wait_for_subscribers('a.b', timeout=20)")
+                pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
                 publish(pub, 0, 500)
                 assert numbers(events, 500) == list(range(500))
         assert events.losses == []
@@ -183,11 +183,11 @@ def test_reader_of_a_recorder_alone_follows_into_new_epochs(tmp_path: Path) -> N
 
 def test_what_left_the_publishers_buffer_comes_from_the_recorder(tmp_path: Path) -> None:
     with small_publisher() as pub, recording(tmp_path, pub.address) as rec:
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         with Peer("slow", connect=[pub.address, rec.address]) as slow:
             with slow.subscribe("a.**") as events:
-                events.wait_for_publishers(timeout=10)
-                slow.wait_for_peers(2, timeout=10)
+                events.wait_for_publishers(timeout=30)
+                slow.wait_for_peers(2, timeout=30)
                 with (
                     Peer("other", connect=pub.address) as other,
                     other.subscribe("a.**", start="earliest") as lossy,
@@ -198,7 +198,7 @@ def test_what_left_the_publishers_buffer_comes_from_the_recorder(tmp_path: Path)
                     assert events.losses == []
                     # Without a recorder, the same is lost: so the test can fail.
                     late = other.subscribe("a.**", start=f"pub/a.**@{epoch_of(lossy)}:0")
-                    assert late.get(timeout=10) is not None
+                    assert late.get(timeout=30) is not None
                     assert [loss.reason for loss in late.losses] == ["expired"]
                     late.close()
             with slow.subscribe("a.**", start="earliest") as events:
@@ -211,7 +211,7 @@ def test_what_left_the_publishers_buffer_comes_from_the_recorder(tmp_path: Path)
 
 
 def epoch_of(events: Any) -> int:
-    event = events.get(timeout=10)
+    event = events.get(timeout=30)
     assert event is not None
     return int(event.position.epoch)
 
@@ -223,17 +223,17 @@ def test_tail_of_a_crashed_publisher_comes_from_the_recorder(tmp_path: Path) -> 
         recording(tmp_path, pub.address) as rec,
         RemotePeer("con", connect=[pub.address, rec.address]) as con,
     ):
-        con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 10)")
-        con.run("peer.wait_for_peers(2, timeout=10)")
-        pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=10)")
+        con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 30)")
+        con.run("peer.wait_for_peers(2, timeout=30)")
+        pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=30)")
         publish(pub, 0, 50)
-        assert con.eval("len([events.get(5) for _ in range(50)])") == 50
+        assert con.eval("len([events.get(30) for _ in range(50)])") == 50
         con.stop()
         publish(pub, 50, 1000)
         wait_kept(rec, 1000)
         pub.kill()
         con.go_on()
-        got = con.eval("[int(bytes(events.get(20).payload).split()[0]) for _ in range(950)]")
+        got = con.eval("[int(bytes(events.get(30).payload).split()[0]) for _ in range(950)]")
         assert got == list(range(50, 1000))
         assert con.eval("events.lost") == 0
 
@@ -247,20 +247,20 @@ def test_end_of_an_epoch_comes_from_the_recorder_when_the_publisher_is_back(
         recording(tmp_path, address) as rec,
         RemotePeer("con", connect=[address, rec.address]) as con,
     ):
-        con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 10)")
-        con.run("peer.wait_for_peers(2, timeout=10)")
-        pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=10)")
+        con.run("events = peer.subscribe('a.**'); events.wait_for_publishers(1, 30)")
+        con.run("peer.wait_for_peers(2, timeout=30)")
+        pub.run("peer.wait_for_subscribers('a.b', count=2, timeout=30)")
         publish(pub, 0, 50)
-        assert con.eval("len([events.get(5) for _ in range(50)])") == 50
+        assert con.eval("len([events.get(30) for _ in range(50)])") == 50
         con.stop()
         publish(pub, 50, 3000)
         wait_kept(rec, 3000)
         pub.kill()
         with small_publisher(bind=address) as again:
-            again.run("peer.wait_for_subscribers('a.b', timeout=20)")
+            again.run("peer.wait_for_subscribers('a.b', timeout=30)")
             publish(again, 0, 50)
             con.go_on()
-            code = "[int(bytes(events.get(20).payload).split()[0]) for _ in range(3000)]"
+            code = "[int(bytes(events.get(30).payload).split()[0]) for _ in range(3000)]"
             assert con.eval(code) == [*range(50, 3000), *range(50)]
             assert con.eval("events.lost") == 0
 
@@ -274,10 +274,10 @@ def test_the_ledger_reconciles_with_recorders(tmp_path: Path, ledger: Any) -> No
         both.subscribe("a.**", start="earliest") as one,
         alone.subscribe("a.**", start="earliest") as two,
     ):
-        pub.wait_for_subscribers("a.b", count=2, timeout=10)
+        pub.wait_for_subscribers("a.b", count=2, timeout=30)
         for n in range(200):
             pub.publish_many("a.b", [b"%d " % n] * 10)
-        pub.flush(timeout=20)
+        pub.flush(timeout=30)
         for events in (one, two):
             numbers(events, 2000)
         rows = ledger(pub.address, rec.address)
@@ -297,7 +297,7 @@ def test_noted_losses_come_out_as_the_same_losses(tmp_path: Path) -> None:
         small_publisher() as pub,
         RemotePeer("rec", record="a.**", data_dir=str(tmp_path), connect=pub.address) as rec,
     ):
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         publish(pub, 0, 100)
         wait_until(
             lambda: rec.eval("[s['next'] for s in peer.stats()['recorder']['streams']]") == [100]
@@ -321,7 +321,7 @@ def test_noted_losses_come_out_as_the_same_losses(tmp_path: Path) -> None:
         ):
             got = 0
             while got < 40_100 - lost:
-                found = events.get_many(10_000, timeout=20)
+                found = events.get_many(10_000, timeout=30)
                 assert found
                 got += len(found)
             assert [[x.first, x.stop, x.reason] for x in events.losses] == losses
@@ -360,7 +360,7 @@ def test_multicast_streams_are_recorded_and_lent(tmp_path: Path) -> None:
         small_publisher(stream={"transport": transport}) as pub,
         recording(tmp_path, pub.address) as rec,
     ):
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         publish(pub, 0, 3000)
         wait_kept(rec, 3000)
         assert rec.stats()["recorder"]["streams"][0]["lost"] == 0
@@ -383,7 +383,7 @@ def test_recorder_goes_on_in_the_same_epoch_after_a_restart(tmp_path: Path) -> N
     ) as pub:
         for life in range(3):
             with recording(tmp_path, pub.address) as rec:
-                pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+                pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
                 publish(pub, life * 1000, life * 1000 + 500)
                 wait_kept(rec, life * 1000 + 500)
             publish(pub, life * 1000 + 500, life * 1000 + 1000)  # nobody records
@@ -400,7 +400,7 @@ def test_recorder_goes_on_in_the_same_epoch_after_a_restart(tmp_path: Path) -> N
 def test_two_recorders_fill_each_others_holes(tmp_path: Path) -> None:
     pub = small_publisher()
     with recording(tmp_path / "one", pub.address) as one:
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         publish(pub, 0, 3000)
         wait_kept(one, 3000)
         with Peer(
@@ -425,10 +425,10 @@ def test_publisher_is_told_what_is_in_the_log(tmp_path: Path) -> None:
             Peer("pub", streams=[Stream("a.**")]) as pub,
             Peer("rec", record=record, data_dir=tmp_path / fsync, connect=pub.address),
         ):
-            pub.wait_for_subscribers("a.b", timeout=10)
+            pub.wait_for_subscribers("a.b", timeout=30)
             for n in range(50):
                 last = pub.publish("a.b", n)
-                pub.flush(timeout=10)
+                pub.flush(timeout=30)
                 with LogReader(LogFolder.of(str(tmp_path / fsync), last.stream)) as log:
                     log.seek_latest()
                     assert (log.epoch, log.next) == (last.epoch, n + 1)
@@ -440,7 +440,7 @@ def test_retention_honours_a_cursor_that_holds(tmp_path: Path) -> None:
         Peer("pub", streams=[Stream("a.**")]) as pub,
         Peer("rec", record=record, data_dir=tmp_path, connect=pub.address) as rec,
     ):
-        pub.wait_for_subscribers("a.b", timeout=10)
+        pub.wait_for_subscribers("a.b", timeout=30)
         last = pub.publish_many("a.b", [bytes(1000)] * 100)
         assert last is not None
         wait_kept(rec, 100)
@@ -463,7 +463,7 @@ def test_retention_honours_a_cursor_that_holds(tmp_path: Path) -> None:
 def test_a_full_disk_holds_the_publisher_up_and_loses_nothing(tmp_path: Path) -> None:
     stream = Stream("a.**", overflow="block", window_bytes="64KiB")
     with Peer("pub", streams=[stream]) as pub, recording(tmp_path, pub.address) as rec:
-        pub.wait_for_subscribers("a.b", timeout=10)
+        pub.wait_for_subscribers("a.b", timeout=30)
         pub.publish("a.b", b"0 ")
         wait_kept(rec, 1)
         node = rec._node
@@ -503,15 +503,15 @@ def test_consumer_cut_off_from_its_publisher_follows_the_recorder(tmp_path: Path
     address = f"tcp://127.0.0.1:{free_port()}"
     pub = small_publisher(bind=address)
     with recording(tmp_path, address) as rec:
-        pub.run("peer.wait_for_subscribers('a.b', timeout=10)")
+        pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         with RemotePeer("gate", bind="tcp://127.0.0.1:*") as gate:
             assert gate.address  # a peer that has nothing to do with it does no harm
             with (
                 Peer("con", connect=[address, rec.address, gate.address]) as con,
                 con.subscribe("a.**") as events,
             ):
-                events.wait_for_publishers(timeout=10)
-                con.wait_for_peers(3, timeout=10)
+                events.wait_for_publishers(timeout=30)
+                con.wait_for_peers(3, timeout=30)
                 publish(pub, 0, 100)
                 assert numbers(events, 100) == list(range(100))
                 pub.kill()
@@ -521,7 +521,7 @@ def test_consumer_cut_off_from_its_publisher_follows_the_recorder(tmp_path: Path
                     assert node is not None
                     there = again.address
                     node.call(lambda: node.links.dial(there))
-                    again.run("peer.wait_for_subscribers('a.b', timeout=20)")
+                    again.run("peer.wait_for_subscribers('a.b', timeout=30)")
                     publish(again, 0, 100)
                     assert numbers(events, 100) == list(range(100))
                     assert events.losses == []
@@ -533,9 +533,9 @@ def test_async_peer_records_and_reads(tmp_path: Path) -> None:
             AsyncPeer("pub", streams=[Stream("a.**")]) as pub,
             AsyncPeer("rec", record="a.**", data_dir=tmp_path, connect=pub.address) as rec,
         ):
-            await pub.wait_for_subscribers("a.b", timeout=10)
+            await pub.wait_for_subscribers("a.b", timeout=30)
             await pub.publish_many("a.b", range(100))
-            await pub.flush(timeout=10)
+            await pub.flush(timeout=30)
             async with (
                 AsyncPeer("late", connect=rec.address) as late,
                 late.subscribe("a.**", start="earliest") as events,
@@ -544,7 +544,7 @@ def test_async_peer_records_and_reads(tmp_path: Path) -> None:
 
     async def _first(events: Any, count: int) -> Any:
         for _ in range(count):
-            yield await events.get(timeout=10)
+            yield await events.get(timeout=30)
 
     assert asyncio.run(scenario()) == list(range(100))
 
@@ -567,7 +567,7 @@ def test_record_is_checked(tmp_path: Path) -> None:
 
 def test_one_data_dir_has_one_recorder(tmp_path: Path) -> None:
     with Peer("pub", streams=[Stream("a.**")]) as pub, recording(tmp_path, pub.address) as rec:
-        pub.wait_for_subscribers("a.b", timeout=10)
+        pub.wait_for_subscribers("a.b", timeout=30)
         pub.publish("a.b", 1)
         wait_kept(rec, 1)
         with pytest.raises(LogLocked):

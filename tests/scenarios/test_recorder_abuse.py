@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from meshmsg import LogError, LogLocked, Peer, Stream
-from meshmsg import _control as c
-from meshmsg import _group_keeper as keeper
-from meshmsg import _replay as replay
-from meshmsg.recovery.group_store import GroupStore
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.transports.replay_socket import ReplaySocket
+from meshmsg._groups import progress_store as keeper
+from meshmsg._replay import log_reads as replay
+from meshmsg._wire import control as c
+from meshmsg.recovery.groups.store import GroupStore
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.transports.zmq.replay_socket import ReplaySocket
 from tests.remote import wait_until
 
 ORDERS = Stream("orders.**", durability="log")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer
-from meshmsg._replay_client import ReplayClient
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_verify import verify
+from meshmsg._replay.log_client import ReplayClient
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.verify import verify
 from tests import processes
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until

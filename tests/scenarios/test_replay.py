@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, LogError, Loss, Multicast, Peer, Record, Stream, Subscription, Tuning
-from meshmsg._control import Subscribed
-from meshmsg._source import Said
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg._receive.incoming_stream import Said
+from meshmsg._wire.control import Subscribed
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 
@@ -27,7 +27,7 @@ def durable(**more: Any) -> Stream:
     return Stream("a.**", durability="log", **more)
 
 
-def taken(events: Subscription, count: int, timeout: float = 20.0) -> list[Event]:
+def taken(events: Subscription, count: int, timeout: float = 30.0) -> list[Event]:
     got: list[Event] = []
     while len(got) < count:
         some = events.get_many(100_000, timeout=timeout)
@@ -80,10 +80,10 @@ def test_a_recorder_lends_what_it_has_and_says_what_files_are_missing(tmp_path: 
         Peer("pub", streams=[Stream("a.**")]) as pub,
         Peer("rec", connect=pub.address, record=record, data_dir=tmp_path) as rec,
     ):
-        pub.wait_for_subscribers("a.b", timeout=20)
+        pub.wait_for_subscribers("a.b", timeout=30)
         for n in range(count):
             pub.publish("a.b", [n, bytes(1000)])
-        pub.flush(20)
+        pub.flush(30)
         wait_until(lambda: rec.stats()["recorder"]["streams"][0]["next"] == count)
     (folder,) = tmp_path.glob("pub*")
     first, *_ = sorted(folder.glob("*.seg"))
@@ -93,7 +93,7 @@ def test_a_recorder_lends_what_it_has_and_says_what_files_are_missing(tmp_path: 
         Peer("sub", connect=rec.address) as sub,
         sub.subscribe("a.**", start="earliest") as events,
     ):
-        event = events.get(20)
+        event = events.get(30)
         assert event is not None
         start = event.seq
         assert start > 0
@@ -144,7 +144,7 @@ def test_starts_reach_into_the_log(tmp_path: Path) -> None:
         with sub.subscribe("a.**", start=got[5].position) as events:
             assert [e.data for e in taken(events, 25)] == wanted[5:]
         with sub.subscribe("a.**", start="live") as events:
-            events.wait_for_publishers(timeout=10)
+            events.wait_for_publishers(timeout=30)
             pub.publish("a.b", "live")
             assert [event.data for event in taken(events, 1)] == ["live"]
 
@@ -177,7 +177,7 @@ def test_connected_subscriber_misses_nothing_of_a_killed_publisher(
         for life in range(3):
             pub = RemotePeer("pub", **arguments)
             if life == 0:
-                pub.run("peer.wait_for_subscribers('a.b', 1, 10)")
+                pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
             if group is None:  # what is published is neither sent nor sent again
                 pub.run(
                     "peer._open_node().publisher._send_frame = lambda outlet, frame, began=0: None"
@@ -210,7 +210,7 @@ def test_subscriber_that_was_not_told_is_not_counted_on(tmp_path: Path) -> None:
                 pub.run("peer.wait_for_subscribers('a.b', 1, 0.3)")
             pub.run("publisher._send_control = send")
             with sub.subscribe("a.**") as other:
-                pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+                pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
                 pub.run("peer.publish('a.b', 1)")
                 assert [event.data for event in taken(other, 1)] == [1]
             assert events.get(timeout=0) is None
@@ -221,7 +221,7 @@ def test_what_a_closed_publisher_could_not_hand_over_is_not_lost(tmp_path: Path)
     address = f"tcp://127.0.0.1:{free_port()}"
     with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
         with Peer("pub", bind=address, streams=[durable()], data_dir=tmp_path) as pub:
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
             publisher = pub._open_node().publisher
             publisher._send_frame = lambda outlet, frame, began=0: None  # type: ignore[method-assign]
             publisher.subscribers.on_nack = lambda link, message: None  # type: ignore[method-assign]
@@ -405,8 +405,8 @@ def test_replay_does_not_hold_up_publishing(tmp_path: Path, overflow: str) -> No
             Peer("sub", connect=pub.address, tuning=tuning) as sub,
             sub.subscribe("a.**", start="earliest") as events,
         ):
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
-            pub.publish_many("a.b", [bytes(1000)] * 2000, timeout=10)  # nobody reads
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
+            pub.publish_many("a.b", [bytes(1000)] * 2000, timeout=30)  # nobody reads
             assert len(taken(events, 4000)) == 4000
             assert events.losses == []
 
@@ -432,7 +432,7 @@ def offline_consumer(data_dir: Path, count: int) -> None:
             ):
                 seen = 0
                 ending = False
-                for batch in events.batches(timeout=20):
+                for batch in events.batches(timeout=30):
                     payloads = [bytes(payload) for payload in batch.payloads]
                     wanted = [b"%d" % n for n in range(seen, seen + len(payloads))]
                     assert payloads == wanted

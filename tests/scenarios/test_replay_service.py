@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from meshmsg import ConfigError, Loss, Peer, ReplayError, Stream
-from meshmsg import _control as c
-from meshmsg import _replay_service as service
-from meshmsg._replay_client import LogEpoch, ReplayClient
-from meshmsg._replay_service import READS_EACH_MAX
-from meshmsg.transports.replay_socket import ReplaySocket
+from meshmsg._replay import log_server as service
+from meshmsg._replay.log_client import LogEpoch, ReplayClient
+from meshmsg._replay.log_server import READS_EACH_MAX
+from meshmsg._wire import control as c
+from meshmsg.transports.zmq.replay_socket import ReplaySocket
 from tests.remote import RemotePeer, wait_until
 
 ORDERS = Stream("orders.**", durability="log", segment_bytes="64KiB")
@@ -256,12 +256,12 @@ def test_reads_do_not_stop_live_delivery(shop: Peer) -> None:
             Peer("live", connect=shop.address) as live,
             live.subscribe("orders.**") as events,
         ):
-            shop.wait_for_subscribers("orders.eu", timeout=10)
+            shop.wait_for_subscribers("orders.eu", timeout=30)
             for thread in threads:
                 thread.start()
             for n in range(200):
                 shop.publish("orders.eu", n)
-                event = events.get(timeout=20)
+                event = events.get(timeout=30)
                 assert event is not None
                 assert event.data == n
             for thread in threads:

@@ -42,7 +42,7 @@ def test_a_service_with_the_one_line_hands_over_what_it_accepted(sub: RemotePeer
     with RemotePeer("host", streams=streams, connect=sub.address, tuning=TUNING) as host:
         host.run("import signal, sys; accepted = 0")
         host.run("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))")
-        host.run("peer.wait_for_subscribers('a.b', timeout=20)")
+        host.run("peer.wait_for_subscribers('a.b', timeout=30)")
         sub.stop()
         host.send(
             "try:\n"

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Multicast, Peer, PublishTimeout, Stream, Subscription, Tuning
-from meshmsg._spill import TEMPORARY
-from meshmsg.recovery.log_files import File
-from meshmsg.recovery.spill_log import UnsyncedFiles
+from meshmsg._publish.spill import TEMPORARY
+from meshmsg.recovery.log.files import File
+from meshmsg.recovery.log.spill import UnsyncedFiles
 from tests.remote import RemotePeer
 from tests.remote import wait_until as wait_for
 from tests.scenarios.multicast.conftest import new_group

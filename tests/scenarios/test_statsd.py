@@ -14,9 +14,9 @@ import pytest
 import statsd as statsd_package
 
 from meshmsg import BindError, ConfigError, Peer, Stream, Subscription
-from meshmsg.recovery.signed_packets import sign
-from meshmsg.recovery.statsd_aggregates import FATES
 from meshmsg.statsd import StatsdReporter, StatsdServer
+from meshmsg.statsd.aggregates import FATES
+from meshmsg.statsd.signed_packets import sign
 from tests.remote import wait_until
 
 
@@ -30,7 +30,7 @@ def serving(**options: Any) -> Iterator[tuple[StatsdServer, Subscription]]:
         desk.subscribe("statsd.**") as events,
         StatsdServer(peer, "127.0.0.1:0", **options) as server,
     ):
-        peer.wait_for_subscribers("statsd.server", timeout=20)
+        peer.wait_for_subscribers("statsd.server", timeout=30)
         yield server, events
 
 
@@ -39,7 +39,7 @@ def interval(server: StatsdServer, events: Subscription) -> tuple[dict[str, Any]
     server.flush(timeout=30)
     found = {}
     while True:
-        event = events.get(timeout=20)
+        event = events.get(timeout=30)
         assert event is not None
         if event.topic == "statsd.server":
             return found, event.data
@@ -54,7 +54,7 @@ def send(server: StatsdServer, *packets: bytes) -> None:
     refused = ("bad_signatures", "stale_packets", "replayed_packets")
     before = getattr(server, "_sent_by_tests", 0) + len(packets)
     server._sent_by_tests = before  # type: ignore[attr-defined]
-    wait_until(lambda: sum(seen()[k] for k in ("packets", *refused)) >= before, 20, "packets")
+    wait_until(lambda: sum(seen()[k] for k in ("packets", *refused)) >= before, 30, "packets")
 
 
 def test_a_turn_that_fails_is_shown_and_the_server_goes_on(
@@ -91,7 +91,7 @@ def test_the_clients_metrics_become_events() -> None:
             for timing in timings:
                 pipe.timing("latency", timing)
         client.close()
-        wait_until(lambda: server.stats()["lines"] >= 406, 20, "lines")
+        wait_until(lambda: server.stats()["lines"] >= 406, 30, "lines")
         found, seen = interval(server, events)
     assert found["statsd.aggregate.app.logins"]["count"] == 2
     assert found["statsd.aggregate.app.depth"]["value"] == 38
@@ -113,7 +113,7 @@ def test_raw_samples_are_events_and_the_books_reconcile(ledger: Any) -> None:
         server.flush(timeout=30)
         received = []
         while not received or received[-1].topic != "statsd.server":
-            event = events.get(timeout=20)
+            event = events.get(timeout=30)
             assert event is not None
             received.append(event)
         raw = [event for event in received if event.topic.startswith("statsd.raw.")]
@@ -167,7 +167,7 @@ def test_fuzzed_packets_are_counted_and_never_end_the_server() -> None:
         server.flush(timeout=30)
         event = None
         while event is None or event.topic != "statsd.server":
-            event = events.get(timeout=20)
+            event = events.get(timeout=30)
         seen = event.data
         assert seen["lines"] == sum(seen[fate] for fate in FATES)
         assert seen["malformed"] > 100
@@ -183,13 +183,13 @@ def test_intervals_end_by_themselves_and_the_last_one_when_it_is_closed() -> Non
         Peer("desk", connect=peer.address) as desk,
         desk.subscribe("statsd.aggregate.**") as events,
     ):
-        peer.wait_for_subscribers("statsd.aggregate.a", timeout=20)
+        peer.wait_for_subscribers("statsd.aggregate.a", timeout=30)
         with StatsdServer(peer, "127.0.0.1:0", interval="50ms") as server:
             send(server, b"a:1|c")
-            first = events.get(timeout=20)
+            first = events.get(timeout=30)
         with StatsdServer(peer, "127.0.0.1:0", interval="1h") as server:
             send(server, b"a:2|c")
-        last = events.get(timeout=20)
+        last = events.get(timeout=30)
     assert first is not None
     assert last is not None
     assert (first.data["count"], last.data["count"]) == (1, 2)
@@ -229,7 +229,7 @@ def test_a_peers_statistics_go_out_and_come_in_again() -> None:
             shop.publish_many("orders.eu", range(10))
             reporter.report()
             shop.publish("orders.eu", 1)
-        wait_until(lambda: server.stats()["packets"] >= 2, 20, "reports")
+        wait_until(lambda: server.stats()["packets"] >= 2, 30, "reports")
         found, seen = interval(server, events)
     assert found["statsd.aggregate.meshmsg.shop.streams.orders.published"]["count"] == 11
     assert found["statsd.aggregate.meshmsg.shop.streams.orders.subscribers"]["value"] == 0
@@ -251,10 +251,10 @@ def test_a_blocked_stream_does_not_keep_the_server_from_closing() -> None:
         Peer("desk", connect=peer.address) as desk,
         desk.subscribe("statsd.**"),  # who never reads
     ):
-        peer.wait_for_subscribers("statsd.server", timeout=20)
+        peer.wait_for_subscribers("statsd.server", timeout=30)
         with StatsdServer(peer, "127.0.0.1:0", interval="20ms", raw=True) as server:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 for n in range(200):
                     sock.sendto(b"m%d:1|c" % n, server.address)
-            wait_until(lambda: peer.stats()["streams"]["statsd.**"]["blocked"], 20, "blocked")
+            wait_until(lambda: peer.stats()["streams"]["statsd.**"]["blocked"], 30, "blocked")
         assert server.stats()["unpublished"] > 0

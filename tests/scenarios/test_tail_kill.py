@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._event import Loss
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_tail import TAIL_FILE
-from meshmsg.recovery.log_verify import verify
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.tail import TAIL_FILE
+from meshmsg.recovery.log.verify import verify
 from tests import processes
 from tests.remote import wait_until
 from tests.scenarios.multicast.conftest import new_group

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from meshmsg import LogFull, Peer, Stream
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import find_logs
-from meshmsg.recovery.log_verify import verify
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import find_logs
+from meshmsg.recovery.log.verify import verify
+from meshmsg.recovery.log.writer import LogWriter
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_together import in_threads
 
@@ -95,7 +95,7 @@ def test_log_positions_and_delivery_agree(tmp_path: Path, fsync: str, each: int)
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.0", count=1, timeout=10)
+        pub.wait_for_subscribers("a.0", count=1, timeout=30)
         publishers = Publishers(pub, each)
         got: dict[int, Any] = {}
         done = threading.Event()
@@ -134,7 +134,9 @@ def test_full_disk_gives_no_number_twice_to_any_thread(
 ) -> None:
     """Room comes and goes while all publish: what was refused is nowhere, all else is there."""
     files = FaultyFiles(Random(1))
-    monkeypatch.setattr("meshmsg._durable.LogWriter", partial(LogWriter, files=files))
+    monkeypatch.setattr(
+        "meshmsg._publish.durable_streams.LogWriter", partial(LogWriter, files=files)
+    )
     stream = Stream("a.**", durability="log", fsync=fsync, segment_bytes="64KiB")
     told: dict[int, bytes] = {}
     refused: list[bytes] = []

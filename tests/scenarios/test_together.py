@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from meshmsg import ClosedError, EventTooLarge, LogFull, Peer, Position, PublishTimeout, Stream
-from meshmsg.recovery.log_faults import Faults, FaultyFiles
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log.faults import Faults, FaultyFiles
+from meshmsg.recovery.log.writer import LogWriter
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_replay import taken
@@ -52,7 +52,7 @@ def test_events_of_many_threads_share_frames_and_keep_their_order(tmp_path: Path
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
 
         def work(number: int) -> None:
             for n in range(EACH):
@@ -78,7 +78,9 @@ def test_full_disk_tells_every_thread_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles(Random(1), Faults())
-    monkeypatch.setattr("meshmsg._durable.LogWriter", partial(LogWriter, files=files))
+    monkeypatch.setattr(
+        "meshmsg._publish.durable_streams.LogWriter", partial(LogWriter, files=files)
+    )
     told: Counter[str] = Counter()
     with Peer("pub", streams=[always()], data_dir=tmp_path) as pub:
         pub.publish("a.b", b"first")
@@ -109,7 +111,7 @@ def test_large_events_and_shut_gates(tmp_path: Path) -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         with pytest.raises(EventTooLarge):
             pub.publish("a.b", bytes(2_000_000))
 
@@ -125,14 +127,14 @@ def test_large_events_and_shut_gates(tmp_path: Path) -> None:
         assert told["late"]  # nobody reads
         assert len(taken(events, told["good"])) == told["good"]
         assert events.losses == []
-        assert pub.publish("a.b", b"open again", timeout=20).seq == told["good"]
+        assert pub.publish("a.b", b"open again", timeout=30).seq == told["good"]
 
 
 def test_threads_that_wait_at_the_gate_are_told_when_the_peer_closes(tmp_path: Path) -> None:
     stream = always(window_bytes="16KiB", buffer_bytes="64KiB")
     with Peer("sub") as sub, sub.subscribe("a.**"):
         pub = Peer("pub", streams=[stream], data_dir=tmp_path, connect=sub.address).open()
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
 
         def publish_on() -> None:
             while True:
@@ -191,10 +193,10 @@ except KeyboardInterrupt:
             before=before,
         )
         assert all(a > b for a, b in zip(pub.eval("list(counts)"), before, strict=True))
-        pub.run("stopped.set()\nfor thread in threads: thread.join(20)")
+        pub.run("stopped.set()\nfor thread in threads: thread.join(30)")
         assert pub.eval("any(thread.is_alive() for thread in threads)") is False
         total = pub.eval("sum(counts) + own")
-        pub.run("peer.flush(20)")
+        pub.run("peer.flush(30)")
         published = pub.eval("peer.stats()['streams']['a.**']['published']")
     assert total <= published <= total + 20
     assert len(in_log(tmp_path)) == published

@@ -25,8 +25,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from meshmsg import BindError, ConfigError, LogFull, Peer, Stream, Subscription
-from meshmsg.transports import webhook_in
 from meshmsg.webhooks import Webhooks, WebhookServer
+from meshmsg.webhooks import http_server as webhook_in
 from tests import processes
 from tests.ports import free_port
 from tests.remote import wait_until

@@ -16,18 +16,11 @@ from typing import Any
 import pytest
 from standardwebhooks import WebhookVerificationError
 
-from meshmsg import (
-    ConfigError,
-    LogFull,
-    Peer,
-    Stream,
-    WaitTimeout,
-    _webhook_runner,
-    _webhook_undertaker,
-    webhooks,
-)
-from meshmsg.recovery import webhook_retry
+from meshmsg import ConfigError, LogFull, Peer, Stream, WaitTimeout, webhooks
 from meshmsg.webhooks import WebhookRegistry, Webhooks
+from meshmsg.webhooks import dead_letters as _webhook_undertaker
+from meshmsg.webhooks import retry as webhook_retry
+from meshmsg.webhooks import runner as _webhook_runner
 from tests.hooks import HANG, RESET, Receiver
 from tests.remote import wait_until
 

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import psutil
 
-from meshmsg.spark_sink.sink_process import SinkProcess
+from meshmsg.spark_sink.sink.process import SinkProcess
 from tests.remote import RemotePeer
 
 READY_S = 500.0

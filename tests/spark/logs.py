@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import encode_frame, encode_headers
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame, encode_headers
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.writer import LogWriter
 
 STREAM = "shop/orders.**"
 EPOCH = 1_700_000_000_000_000

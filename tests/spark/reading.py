@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import types as t
 
-from meshmsg.spark_sink.options import parse_options
-from meshmsg.spark_sink.positions import Positions
-from meshmsg.spark_sink.source import BatchReader, StreamReader
+from meshmsg.spark_sink.source.options import parse_options
+from meshmsg.spark_sink.source.positions import Positions
+from meshmsg.spark_sink.source.source import BatchReader, StreamReader
 
 Row = tuple[int, int]  # epoch and number
 Lost = tuple[int, int, int, str]  # epoch, first, stop, reason

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from meshmsg import ConfigError, Peer, Stream
-from meshmsg.spark_sink import peer_source
+from meshmsg.spark_sink.source import peer_source
 from tests.ports import free_port
 from tests.spark.logs import EPOCH, STREAM, Log, numbered
 from tests.spark.reading import Reading, read_all

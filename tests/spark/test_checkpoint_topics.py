@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from meshmsg._topics import Pattern
-from meshmsg.spark_sink.checkpoint_topics import check_topics, with_topics
+from meshmsg._model.topics import Pattern
 from meshmsg.spark_sink.errors import OtherCheckpoint
-from meshmsg.spark_sink.positions import check_offset, parse_positions
+from meshmsg.spark_sink.source.checkpoint_topics import check_topics, with_topics
+from meshmsg.spark_sink.source.positions import check_offset, parse_positions
 from tests.spark.logs import Log, numbered
 from tests.spark.reading import Reading
 

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshmsg import Batch, Loss, MsgpackCodec
-from meshmsg._frame import Frame, encode_frame, encode_headers
-from meshmsg._frame_layout import CHECK_AT, check_of
-from meshmsg._topics import TopicFilter
-from meshmsg.recovery.receiver import Run
-from meshmsg.spark_sink import columns
-from meshmsg.spark_sink.columns import Gathered, gather, header_row
-from meshmsg.spark_sink.payloads import blob_of
+from meshmsg._model.topics import TopicFilter
+from meshmsg._wire.frame import Frame, encode_frame, encode_headers
+from meshmsg._wire.frame_layout import CHECK_AT, check_of
+from meshmsg.recovery.stream.receiver import Run
+from meshmsg.spark_sink.source import columns
+from meshmsg.spark_sink.source.columns import Gathered, gather, header_row
+from meshmsg.spark_sink.source.payloads import blob_of
 from tests.spark.logs import STREAM
 
 TOPICS = ("orders.eu", "orders.us", "quotes.A")

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types as t
 
 from meshmsg import ConfigError
-from meshmsg.spark_sink.ddl import DEPTH_MAX, is_nested, parse_columns
+from meshmsg.spark_sink.source.ddl import DEPTH_MAX, is_nested, parse_columns
 
 #: What Spark takes; `tests/spark/session/test_sink_spark.py` asks it.
 GOOD = (

@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import types as t
 
 from meshmsg import ConfigError, Loss, Peer, Stream
-from meshmsg._errors import ReplayError
-from meshmsg.recovery.log_files import REAL
-from meshmsg.spark_sink import peer_source
+from meshmsg._model.errors import ReplayError
+from meshmsg.recovery.log.files import REAL
 from meshmsg.spark_sink.errors import ShortRead
-from meshmsg.spark_sink.log_source import EventSource, LogSource
-from meshmsg.spark_sink.options import Options
-from meshmsg.spark_sink.peer_source import PeerSource
-from meshmsg.spark_sink.planning import earliest
-from meshmsg.spark_sink.positions import Epoch, Range
-from meshmsg.spark_sink.table import read_ranges
+from meshmsg.spark_sink.source import peer_source
+from meshmsg.spark_sink.source.log_source import EventSource, LogSource
+from meshmsg.spark_sink.source.options import Options
+from meshmsg.spark_sink.source.peer_source import PeerSource
+from meshmsg.spark_sink.source.planning import earliest
+from meshmsg.spark_sink.source.positions import Epoch, Range
+from meshmsg.spark_sink.source.table import read_ranges
 from tests.ports import free_port
 from tests.spark.logs import EPOCH, STREAM, TIME, E, Log, numbered, write_log
 
@@ -189,7 +189,7 @@ def test_a_peer_gives_what_its_folder_gives(tmp_path: Path) -> None:
     write_log(tmp_path, 100)
     with Peer("shop", streams=[ORDERS], data_dir=str(tmp_path)) as again:
         again.publish_many("orders.eu", list(range(500)))
-        again.flush(timeout=10)
+        again.flush(timeout=30)
         files, peers = LogSource(str(tmp_path)), PeerSource([again.address])
         here, there = files.survey(), peers.survey()
         assert there.problems == {}

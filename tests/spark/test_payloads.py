@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.variant_utils import VariantUtils
 
 from meshmsg import ConfigError
-from meshmsg.spark_sink.columns import Gathered
-from meshmsg.spark_sink.payloads import DecodedPayloads, JsonText, TypedColumns, Variants
-from meshmsg.spark_sink.typed import RowType
-from meshmsg.spark_sink.variant import DEPTH_MAX, VariantEncoder
+from meshmsg.spark_sink.source.columns import Gathered
+from meshmsg.spark_sink.source.payloads import DecodedPayloads, JsonText, TypedColumns, Variants
+from meshmsg.spark_sink.source.typed import RowType
+from meshmsg.spark_sink.source.variant import DEPTH_MAX, VariantEncoder
 
 encode = msgspec.msgpack.encode
 

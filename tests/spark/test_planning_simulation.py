@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from meshmsg.spark_sink import planning
-from meshmsg.spark_sink.peer_source import merged
-from meshmsg.spark_sink.positions import (
+from meshmsg.spark_sink.source import planning
+from meshmsg.spark_sink.source.peer_source import merged
+from meshmsg.spark_sink.source.positions import (
     EPOCHS_KEPT,
     Epoch,
     Positions,

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshmsg import ConfigError
-from meshmsg.spark_sink import planning
-from meshmsg.spark_sink import positions as at
 from meshmsg.spark_sink.errors import OtherCheckpoint
-from meshmsg.spark_sink.positions import Epoch, Positions, Range, StreamState, Survey
+from meshmsg.spark_sink.source import planning
+from meshmsg.spark_sink.source import positions as at
+from meshmsg.spark_sink.source.positions import Epoch, Positions, Range, StreamState, Survey
 
 A, B = "shop/a.**", "shop/b.**"
 

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from meshmsg.cli import app
-from meshmsg.spark_sink import sink_check
-from meshmsg.spark_sink.positions import Range
-from meshmsg.spark_sink.sink_check import check_output
-from meshmsg.spark_sink.sink_config import Output
-from meshmsg.spark_sink.sink_tables import open_table, write_losses
+from meshmsg.spark_sink.sink import check as sink_check
+from meshmsg.spark_sink.sink.check import check_output
+from meshmsg.spark_sink.sink.config import Output
+from meshmsg.spark_sink.sink.tables import open_table, write_losses
+from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, Log, numbered
 from tests.spark.test_sink_tables import SCHEMA, output, rows, write_batch, write_log, written
 

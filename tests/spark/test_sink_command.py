@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from meshmsg import Peer, Stream
 from meshmsg.cli import app
-from meshmsg.spark_sink import sink_daemon
+from meshmsg.spark_sink.sink import daemon as sink_daemon
 from tests.spark.logs import EPOCH, STREAM, write_log
 
 SAYS = """\

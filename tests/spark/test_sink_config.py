@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from meshmsg import ConfigError
 from meshmsg.cli import app
 from meshmsg.cli.sink import _configured
-from meshmsg.spark_sink.positions import Range
-from meshmsg.spark_sink.sink_batch import is_behind, new_ranges, overlaps
-from meshmsg.spark_sink.sink_checkpoint import read_offset
-from meshmsg.spark_sink.sink_config import Output, SinkConfig, load_sink, make_sink, metrics_address
+from meshmsg.spark_sink.sink.batch import is_behind, new_ranges, overlaps
+from meshmsg.spark_sink.sink.checkpoint import read_offset
+from meshmsg.spark_sink.sink.config import Output, SinkConfig, load_sink, make_sink, metrics_address
+from meshmsg.spark_sink.source.positions import Range
 
 TOML = """
 [peer]

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from meshmsg import BindError, Peer, Record, Stream
-from meshmsg.recovery.log_cursors import Cursor, Cursors
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.spark_sink.positions import Range
-from meshmsg.spark_sink.sink_config import Output, make_sink
-from meshmsg.spark_sink.sink_daemon import SinkDaemon
-from meshmsg.spark_sink.sink_metrics import MetricsServer
-from meshmsg.spark_sink.sink_tables import open_table
+from meshmsg.recovery.log.cursors import Cursor, Cursors
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.spark_sink.sink.config import Output, make_sink
+from meshmsg.spark_sink.sink.daemon import SinkDaemon
+from meshmsg.spark_sink.sink.metrics import MetricsServer
+from meshmsg.spark_sink.sink.tables import open_table
+from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 
 

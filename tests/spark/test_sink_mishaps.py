@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from meshmsg.spark_sink import sink_journal, sink_tables
 from meshmsg.spark_sink.errors import reason_of
-from meshmsg.spark_sink.sink_check import check_output
-from meshmsg.spark_sink.sink_checkpoint import torn_file
-from meshmsg.spark_sink.sink_config import Output, SinkConfig
-from meshmsg.spark_sink.sink_driver import Again, Job
-from meshmsg.spark_sink.sink_tables import Table, open_table
+from meshmsg.spark_sink.sink import journal as sink_journal
+from meshmsg.spark_sink.sink import tables as sink_tables
+from meshmsg.spark_sink.sink.check import check_output
+from meshmsg.spark_sink.sink.checkpoint import torn_file
+from meshmsg.spark_sink.sink.config import Output, SinkConfig
+from meshmsg.spark_sink.sink.driver import Again, Job
+from meshmsg.spark_sink.sink.tables import Table, open_table
 from tests.spark.logs import EPOCH, STREAM, write_log
 from tests.spark.test_sink_tables import BATCH, SCHEMA, output, positions_in, write_batch
 

@@ -11,12 +11,14 @@ from typer.testing import CliRunner
 
 from meshmsg import ConfigError
 from meshmsg.cli import app
-from meshmsg.spark_sink import sink_daemon, sink_plan, sink_tables
-from meshmsg.spark_sink.columns import EVENT_COLUMNS
-from meshmsg.spark_sink.sink_config import Output, make_sink
-from meshmsg.spark_sink.sink_driver import last_error
-from meshmsg.spark_sink.sink_plan import check_columns, check_plan, check_sql, check_transform
-from meshmsg.spark_sink.sink_tables import open_table
+from meshmsg.spark_sink.sink import daemon as sink_daemon
+from meshmsg.spark_sink.sink import plan as sink_plan
+from meshmsg.spark_sink.sink import tables as sink_tables
+from meshmsg.spark_sink.sink.config import Output, make_sink
+from meshmsg.spark_sink.sink.driver import last_error
+from meshmsg.spark_sink.sink.plan import check_columns, check_plan, check_sql, check_transform
+from meshmsg.spark_sink.sink.tables import open_table
+from meshmsg.spark_sink.source.columns import EVENT_COLUMNS
 from tests.spark.logs import write_log
 
 SHAPES = """

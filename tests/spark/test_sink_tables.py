@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from meshmsg import ConfigError, LogError
-from meshmsg.spark_sink import sink_journal, sink_tables
-from meshmsg.spark_sink.positions import Range
-from meshmsg.spark_sink.sink_check import check_output
-from meshmsg.spark_sink.sink_config import Output
-from meshmsg.spark_sink.sink_journal import Journal, read_commits
-from meshmsg.spark_sink.sink_tables import Table, open_table
+from meshmsg.spark_sink.sink import journal as sink_journal
+from meshmsg.spark_sink.sink import tables as sink_tables
+from meshmsg.spark_sink.sink.check import check_output
+from meshmsg.spark_sink.sink.config import Output
+from meshmsg.spark_sink.sink.journal import Journal, read_commits
+from meshmsg.spark_sink.sink.tables import Table, open_table
+from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 
 BATCH = 100

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from meshmsg._private_folder import PrivateFolder
+from meshmsg._runtime.private_folder import PrivateFolder
 from meshmsg.spark_sink import sockets
 from tests import processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshmsg import ConfigError
-from meshmsg.spark_sink.options import Options, Place, parse_options
+from meshmsg.spark_sink.source.options import Options, Place, parse_options
 
 
 def test_defaults_read_all_that_is_there() -> None:

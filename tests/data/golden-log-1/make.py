@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 
 from meshmsg import Loss, Peer, Stream
-from meshmsg._control import stream_wire_id
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._recorded_log import RecordedLog
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.receiver import Run
+from meshmsg._replay.recorded_log import RecordedLog
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.stream.receiver import Run
 
 ORDERS = Stream("orders.**", durability="log", segment_bytes="64KiB")
 STREAM = "shop/orders.**"

@@ -6,7 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshmsg._subframe import decode_work
+from meshmsg._wire.subframe import decode_work
 from tests.recovery.simulation.group_options import TICK_S
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._subframe import encode_work
-from meshmsg.recovery.group_member import GroupMember
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.sender import SenderPolicy, StreamSender
-from meshmsg.recovery.work_group import AckRange, WorkGroup
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.subframe import encode_work
+from meshmsg.recovery.groups.group import AckRange, WorkGroup
+from meshmsg.recovery.groups.member import GroupMember
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 from tests.recovery.simulation.group_options import (
     TICK_S,
     WIRE_ID,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from meshmsg._frame import Frame, encode_frame
+from meshmsg._wire.frame import Frame, encode_frame
 
 if TYPE_CHECKING:
-    from meshmsg.recovery.receiver import StreamReceiver
+    from meshmsg.recovery.stream.receiver import StreamReceiver
     from tests.recovery.simulation.subscriber import Subscriber
 
 FAR = 1 << 62

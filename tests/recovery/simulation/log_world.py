@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from meshmsg._control import stream_wire_id
-from meshmsg._errors import LogError
-from meshmsg._event import Loss
-from meshmsg._frame import encode_frame
-from meshmsg._log_words import Retention
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.errors import LogError
+from meshmsg._model.event import Loss
+from meshmsg._model.log_policy import Retention
+from meshmsg._wire.control import stream_wire_id
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import Crashed, Faults, FaultyFiles
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.writer import LogWriter
 
 DATA = "/data"
 STREAM = "pricing/orders.**"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshmsg.recovery.ledger import row_from_positions
-from meshmsg.recovery.sender import SenderPolicy, StreamSender
+from meshmsg.recovery.stream.ledger import row_from_positions
+from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 from tests.recovery.simulation.options import STREAM, TICK_S, WIRE_ID, payload_of, topic_of
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._group_words import on_line
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.group_recall import Failure
-from meshmsg.recovery.group_resume import line_of, record_of, resume
-from meshmsg.recovery.group_store import GroupStore
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_repair import find_frames
-from meshmsg.recovery.log_writer import LogWriter
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_claims import WorkClaims
-from meshmsg.recovery.work_group import WorkGroup
-from meshmsg.recovery.work_line import Line, Shelf
+from meshmsg._groups.group_messages import on_line
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.groups.claims import WorkClaims
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.numbering import Line, Shelf
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.groups.recall import Failure
+from meshmsg.recovery.groups.resume import line_of, record_of, resume
+from meshmsg.recovery.groups.store import GroupStore
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.repair import find_frames
+from meshmsg.recovery.log.writer import LogWriter
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 from tests.recovery.simulation.resume_world import SETTINGS, STREAM, Place, places_of
 
 Held = tuple[Place, int]

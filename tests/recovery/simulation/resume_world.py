@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._subframe import Work
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.group_resume import line_of, record_of, resume
-from meshmsg.recovery.group_store import GroupStore
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_repair import find_frames
-from meshmsg.recovery.log_writer import LogWriter
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import WorkGroup
-from meshmsg.recovery.work_line import Line, Shelf
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.subframe import Work
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.numbering import Line, Shelf
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.groups.resume import line_of, record_of, resume
+from meshmsg.recovery.groups.store import GroupStore
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.repair import find_frames
+from meshmsg.recovery.log.writer import LogWriter
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 Place = tuple[int, int]
 STREAM = "shop/jobs"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from meshmsg._event import Loss
-from meshmsg._frame import FRAME_MAGIC, Frame, Heartbeat
-from meshmsg.recovery.loss_detector import NackTiming
-from meshmsg.recovery.receiver import Delivery, StreamReceiver
-from meshmsg.recovery.sender import Admission
+from meshmsg._model.event import Loss
+from meshmsg._wire.frame import FRAME_MAGIC, Frame, Heartbeat
+from meshmsg.recovery.stream.loss_detector import NackTiming
+from meshmsg.recovery.stream.receiver import Delivery, StreamReceiver
+from meshmsg.recovery.stream.sender import Admission
 from tests.recovery.simulation.network import Link
 from tests.recovery.simulation.options import STREAM, TICK_S, payload_of
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import zmq
 
-from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning, _links, _scout
-from meshmsg import _control as c
-from meshmsg._config import config_from_tables
+from meshmsg import ConfigError, Discovery, Peer, PeerConfig, Stream, Tuning
+from meshmsg._links import outbound_peers as _links
+from meshmsg._links import resolver as _scout
+from meshmsg._model.config import config_from_tables
+from meshmsg._wire import control as c
 from tests.ports import free_port
 from tests.remote import RemotePeer, wait_until
 
@@ -66,10 +68,10 @@ def test_name_that_cannot_be_looked_up_is_told_and_tried_again(
         port = hub.address.rpartition(":")[2]
         found = Discovery(seeds=f"tcp://nowhere.test:{port}", resolve_every="100ms")
         with Peer("leaf", mesh=mesh, discovery=found) as leaf:
-            wait_until(lambda: leaf.stats()["discovery"]["names"][0]["reason"], 20)
+            wait_until(lambda: leaf.stats()["discovery"]["names"][0]["reason"], 30)
             assert "Name or service not known" in leaf.stats()["discovery"]["names"][0]["reason"]
             answers.append(["127.0.0.1"])
-            leaf.wait_for_peers(1, timeout=20)
+            leaf.wait_for_peers(1, timeout=30)
     assert caplog.text.count("nowhere.test cannot be looked up") == 1
 
 
@@ -146,7 +148,7 @@ def test_peer_that_comes_back_elsewhere_is_found_and_its_stream_goes_on(mesh: st
                 ) as pub:
                     pub.wait_for_subscribers("a.b", timeout=30)
                     pub.publish("a.b", start)
-                    event = events.get(20)
+                    event = events.get(30)
                     assert event is not None
                     assert event.data == start
             assert events.lost == 0

@@ -97,7 +97,7 @@ def test_fifty_converge_and_ten_killed_are_seen_by_all_without_false_alarms(
         say(f"{PEERS} peers know each other {time.monotonic() - opened:.1f} s after all were open")
         for process in processes:
             process.run("watches = [p.watch_peers() for p in peers]")
-            process.run(f"for w in watches: [w.get(9) for _ in range({PEERS - 1})]")
+            process.run(f"for w in watches: [w.get(30) for _ in range({PEERS - 1})]")
 
         dead, alive = processes[-KILLED:], processes[:-KILLED]
         killed_at = time.time()

@@ -57,15 +57,15 @@ def test_changes_come_in_order_to_watches_and_callbacks() -> None:
 
         stop = hub.on_peers(on_change)
         with Peer("leaf", connect=hub.address, tuning=QUICK) as leaf:
-            assert kinds([watch.get(20)]) == [("joined", "leaf")]  # type: ignore[list-item]
+            assert kinds([watch.get(30)]) == [("joined", "leaf")]  # type: ignore[list-item]
             leaf.publish("a.b", 1)
-            change = watch.get(20)
+            change = watch.get(30)
             assert change is not None
             assert (change.kind, change.peer.streams) == ("changed", ("leaf/**",))
             with hub.watch_peers() as late:
-                assert kinds([late.get(20)]) == [("joined", "leaf")]  # type: ignore[list-item]
-        assert kinds([watch.get(20)]) == [("left", "leaf")]  # type: ignore[list-item]
-        assert gone.wait(20)
+                assert kinds([late.get(30)]) == [("joined", "leaf")]  # type: ignore[list-item]
+        assert kinds([watch.get(30)]) == [("left", "leaf")]  # type: ignore[list-item]
+        assert gone.wait(30)
         assert kinds(called) == [("joined", "leaf"), ("changed", "leaf"), ("left", "leaf")]
         wait_until(lambda: hub.stats()["counters"].get("callback_errors") == 1)
         stop()
@@ -77,14 +77,14 @@ def test_killed_peer_is_lost_and_a_frozen_one_comes_back() -> None:
     with Peer("hub", tuning=QUICK) as hub, hub.watch_peers() as watch:
         tuning = {"ping_interval_s": 0.1, "peer_timeout_s": 2.0}
         with RemotePeer("leaf", connect=hub.address, tuning=tuning) as leaf:
-            assert kinds([watch.get(20)]) == [("joined", "leaf")]  # type: ignore[list-item]
+            assert kinds([watch.get(30)]) == [("joined", "leaf")]  # type: ignore[list-item]
             leaf.stop()
-            assert kinds([watch.get(20)]) == [("lost", "leaf")]  # type: ignore[list-item]
+            assert kinds([watch.get(30)]) == [("lost", "leaf")]  # type: ignore[list-item]
             assert hub.peers() == []
             leaf.go_on()
-            assert kinds([watch.get(20)]) == [("joined", "leaf")]  # type: ignore[list-item]
+            assert kinds([watch.get(30)]) == [("joined", "leaf")]  # type: ignore[list-item]
             leaf.kill()
-            assert kinds([watch.get(20)]) == [("lost", "leaf")]  # type: ignore[list-item]
+            assert kinds([watch.get(30)]) == [("lost", "leaf")]  # type: ignore[list-item]
 
 
 def test_closing_the_peer_ends_iterators() -> None:
@@ -94,7 +94,7 @@ def test_closing_the_peer_ends_iterators() -> None:
     thread = threading.Thread(target=lambda: seen.extend(watch))
     thread.start()
     peer.close()
-    thread.join(20)
+    thread.join(30)
     assert not thread.is_alive()
     assert seen == []
     with pytest.raises(ClosedError):
@@ -129,8 +129,8 @@ def test_async_iterator() -> None:
 def test_asking_works_both_ways() -> None:
     """Of two peers only one has dialled; each can ask the other."""
     with Peer("hub") as hub, Peer("leaf", connect=hub.address) as leaf:
-        hub.wait_for_peers(1, timeout=20)
-        leaf.wait_for_peers(1, timeout=20)
+        hub.wait_for_peers(1, timeout=30)
+        leaf.wait_for_peers(1, timeout=30)
         wait_until(lambda: hub.peers() and leaf.peers())
         assert [a["peer"] for a in hub.ask("stats").values()] == ["leaf"]
         assert [a["peer"] for a in leaf.ask("stats").values()] == ["hub"]

@@ -68,7 +68,7 @@ def test_program_in_another_folder_takes_no_job_and_no_event(here: Path, there: 
         hears_of(other, "shop", "biller")
         hears_of(shop, "laptop")
         shop.run("peer.publish_many('orders.1', list(range(100)))")
-        assert biller.eval("[jobs.get(timeout=20).data for _ in range(100)]") == list(range(100))
+        assert biller.eval("[jobs.get(timeout=30).data for _ in range(100)]") == list(range(100))
         assert other.eval("[jobs.get(timeout=0), events.get(timeout=0)]") == [None, None]
         assert other.eval("[info.name for info in peer.peers()]") == []
 
@@ -81,7 +81,7 @@ def test_address_that_somebody_gave_leads_into_another_folder(here: Path, there:
         office.run("events = peer.subscribe('orders.**')")
         shop.run("peer.wait_for_subscribers('orders.1', count=1, timeout=30)")
         shop.run("peer.publish('orders.1', 7)")
-        assert office.eval("events.get(timeout=20).data") == 7
+        assert office.eval("events.get(timeout=30).data") == 7
 
 
 def test_name_of_a_mesh_leads_into_another_folder(mesh: str, here: Path, there: Path) -> None:
@@ -117,9 +117,38 @@ def test_peers_and_doctor_tell_of_those_in_other_folders(here: Path, there: Path
         assert desk.address in found[0]
 
 
+SCOPE = "from meshmsg.transports.discovery.addresses import folder_scope; print(folder_scope())"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        ["unshare", "--pid", "--fork", "--mount-proc"],
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t tmpfs x "$PWD" && cd "$PWD" && exec "$@"',
+            "sh",
+        ],
+    ],
+    ids=["processes", "disk"],
+)
+def test_folder_of_the_same_name_in_a_container_is_another(
+    tmp_path: Path, container: list[str]
+) -> None:
+    def scope(*within: str) -> str:
+        command = [*within, sys.executable, "-c", SCOPE]
+        found = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+        return found.stdout
+
+    assert scope() == scope()
+    assert scope() != scope(*container)
+
+
 def test_services_in_the_root_folder_are_alone_with_their_processes() -> None:
-    ask = "from meshmsg.transports.reach import folder_scope; print(folder_scope())"
-    twice = f"import subprocess, sys; {ask}; subprocess.run([sys.executable, '-c', {ask!r}])"
+    twice = f"import subprocess, sys; {SCOPE}; subprocess.run([sys.executable, '-c', {SCOPE!r}])"
 
     def scopes() -> list[str]:
         command = [sys.executable, "-u", "-c", twice]
@@ -166,7 +195,7 @@ with (
     sys.stdin.readline()
     sender.publish_many("numbers", [name] * 50)
     sender.flush(timeout=30)
-    got = [event.data for event in events.get_many(1000, timeout=5)]
+    got = [event.data for event in events.get_many(1000, timeout=30)]
     sys.stdin.readline()
     got += [event.data for event in events.get_many(1000, timeout=0)]
     print(json.dumps(got), flush=True)

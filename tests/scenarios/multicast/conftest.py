@@ -92,7 +92,7 @@ class Mesh:
         self._stack.callback(sub.close)
         sub.run("import numbered; events = peer.subscribe('a.**', start=start)", start=start)
         if wait:
-            sub.run("events.wait_for_publishers(1, 20)")
+            sub.run("events.wait_for_publishers(1, 30)")
         sub.run("reader = numbered.Reader(events)")
         return sub
 

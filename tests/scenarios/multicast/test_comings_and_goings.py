@@ -37,9 +37,9 @@ def test_events_of_16_mib_with_loss(group: str, by_hand: bool) -> None:
         sub.subscribe("a.**") as events,
     ):
         pub.publish("a.b", b"first")
-        events.wait_for_publishers(1, timeout=10)
+        events.wait_for_publishers(1, timeout=30)
         if not by_hand:
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
         with testing.lose_packets(sub, 0.02, seed=5) as path:
             for data in events_of:
                 pub.publish("a.b", data, timeout=60)
@@ -69,10 +69,10 @@ def test_late_join(group: str, by_hand: bool, start: str, first: int) -> None:
             sub.subscribe("a.**", start=start) as events,
         ):
             reader = numbered.Reader(events)
-            result = reader.read(10_000, timeout=20)
+            result = reader.read(10_000, timeout=30)
             assert (result["first"], result["losses"]) == (first, [])
             pub.publish_many("a.b", numbered.payloads(10_000, 20_000))
-            assert reader.read(20_000, timeout=20)["losses"] == []
+            assert reader.read(20_000, timeout=30)["losses"] == []
 
 
 @both_kinds()
@@ -88,10 +88,10 @@ def test_sender_killed_and_restarted(group: str, by_hand: bool) -> None:
             try:
                 if life == 0:
                     if not by_hand:
-                        pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+                        pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
                     else:
                         pub.run("peer.publish('a.b', b'')")  # a feed starts with what it hears
-                        event = events.get(timeout=10)
+                        event = events.get(timeout=30)
                         assert event is not None
                         reader.epochs.append(event.position.epoch)
                         reader.next = 1
@@ -124,7 +124,7 @@ def test_consumer_that_is_behind_gets_all_of_each_start(group: str) -> None:
         sub.subscribe("a.**") as events,
         testing.lose_packets(sub, 0.05, seed=6),
     ):
-        batches = events.batches(timeout=20)
+        batches = events.batches(timeout=30)
 
         def take() -> int:
             batch = next(batches)
@@ -135,7 +135,7 @@ def test_consumer_that_is_behind_gets_all_of_each_start(group: str) -> None:
         for life in range(lives):
             stream = Stream("a.**", transport=Multicast(group))
             with Peer("pub", bind=address, streams=[stream]) as pub:
-                pub.wait_for_subscribers("a.b", timeout=10)
+                pub.wait_for_subscribers("a.b", timeout=30)
                 for first in range(0, count, 1000):
                     pub.publish_many("a.b", numbered.payloads(first, first + 1000))
                 for _ in range(5 * life):  # more or less of it
@@ -157,13 +157,13 @@ def test_receiver_restarted_misses_nothing_after_its_start(group: str, by_hand: 
                 sub.subscribe("a.**") as events,
             ):
                 if not by_hand:
-                    pub.wait_for_subscribers("a.b", count=1, timeout=10)
+                    pub.wait_for_subscribers("a.b", count=1, timeout=30)
                 else:
                     pub.publish_many("a.b", numbered.payloads(at, at + 1))
                     at += 1
-                    events.wait_for_publishers(1, timeout=10)
+                    events.wait_for_publishers(1, timeout=30)
                 pub.publish_many("a.b", numbered.payloads(at, at + 5000))
-                result = numbered.Reader(events).read(at + 5000, timeout=20)
+                result = numbered.Reader(events).read(at + 5000, timeout=30)
                 assert result["first"] in ((at - 1, at) if by_hand else (at,))
                 assert result["losses"] == []
                 at += 5000
@@ -182,8 +182,8 @@ def test_several_streams_on_one_group_and_several_subscriptions(group: str) -> N
         everything = sub.subscribe("**")
         try:
             for name, count in (("a", 3), ("b", 2), ("c", 2)):
-                pub.wait_for_subscribers(f"{name}.x", count=count, timeout=10)
-            other.wait_for_subscribers("d.x", count=2, timeout=10)
+                pub.wait_for_subscribers(f"{name}.x", count=count, timeout=30)
+            other.wait_for_subscribers("d.x", count=2, timeout=30)
             with testing.lose_packets(sub, 0.05, seed=1):
                 for at in range(0, 20_000, 500):
                     for salt, name in enumerate("abcd"):
@@ -197,7 +197,7 @@ def test_several_streams_on_one_group_and_several_subscriptions(group: str) -> N
                 total = 0
                 deadline = time.monotonic() + 30
                 while total < 80_000 and time.monotonic() < deadline:
-                    total += len(everything.get_many(10_000, timeout=5))
+                    total += len(everything.get_many(10_000, timeout=30))
                 assert total == 80_000
                 assert everything.losses == []
             for peer in (pub, other):
@@ -214,10 +214,10 @@ def test_two_lines_on_loopback(group: str) -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         with testing.lose_packets(sub, 0.05, seed=2):
             pub.publish_many("a.b", numbered.payloads(0, 30_000))
-            result = numbered.Reader(events).read(30_000, timeout=20)
+            result = numbered.Reader(events).read(30_000, timeout=30)
         assert (result["delivered"], result["losses"]) == (30_000, [])
         (source,) = events.stats()["sources"]
         lines = source["multicast"]["lines"]
@@ -233,11 +233,11 @@ def test_async_receiver(group: str, by_hand: bool) -> None:
             AsyncPeer("sub", connect=connect, feeds=feeds) as sub,
             sub.subscribe("a.**", start="earliest") as events,
         ):
-            await events.wait_for_publishers(1, timeout=10)
+            await events.wait_for_publishers(1, timeout=30)
             with testing.lose_packets(sub, 0.05, seed=4):
                 pub.publish_many("a.b", numbered.payloads(100, 20_000))
                 at = 0
-                async for batch in events.batches(timeout=20):
+                async for batch in events.batches(timeout=30):
                     assert batch.payloads == numbered.payloads(at, at + len(batch))
                     at += len(batch)
                     if at == 20_000:
@@ -260,18 +260,18 @@ def test_event_of_which_only_a_part_was_sent_is_not_forgotten(group: str, by_han
         receiver("sub", address, group, by_hand) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+        pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
         pub.run("peer.publish('a.b', b'first')")
-        event = events.get(timeout=10)
+        event = events.get(timeout=30)
         assert event is not None
         pub.run("peer.publish('a.b', bytes(12_000_000))")
         wait_until(lambda: sub.ledger().rows[0].in_flight == 1)
         pub.kill()
         assert events.get(timeout=0.2) is None
         with RemotePeer("pub", bind=[address], streams=[stream]) as again:
-            again.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            again.run("peer.wait_for_subscribers('a.b', 1, 30)")
             again.run("peer.publish('a.b', b'again')")
-            later = events.get(timeout=10)
+            later = events.get(timeout=30)
             assert later is not None
             assert later.data == b"again"
     (loss,) = events.losses
@@ -290,13 +290,13 @@ def test_event_of_which_only_a_part_was_sent_comes_from_the_log(group: str, tmp_
     }
     with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
         with RemotePeer("pub", **arguments) as pub:
-            pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
             pub.run("peer.publish('a.b', bytes(8_000_000))")
             wait_until(lambda: sub.ledger().rows[0].in_flight == 1)
             pub.kill()
         assert events.get(timeout=0.2) is None
         with RemotePeer("pub", **arguments):
-            event = events.get(timeout=20)
+            event = events.get(timeout=30)
             assert event is not None
             assert event.data == bytes(8_000_000)
     assert events.losses == []

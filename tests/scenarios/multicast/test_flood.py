@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from meshmsg._control import stream_wire_id
-from meshmsg._multicast import split_group
+from meshmsg._model.multicast_config import split_group
+from meshmsg._wire.control import stream_wire_id
 from tests import processes
 from tests.remote import RemotePeer
 
@@ -37,7 +37,7 @@ def flooded(host: str, port: int, epoch: int, stop: int) -> Iterator[None]:
         assert flood.stdout.readline() == "flooding\n"
         yield
     finally:
-        sent, _ = flood.communicate("\n", timeout=20)
+        sent, _ = flood.communicate("\n", timeout=30)
     assert int(sent) > 1000
 
 
@@ -80,8 +80,8 @@ def test_requests_in_a_flood_leave_live_traffic_its_rate(group: str) -> None:
         decoy(host, port + 7),
     ):
         sub.run("import numbered; events = peer.subscribe('a.**')")
-        sub.run("events.wait_for_publishers(1, 20); reader = numbered.Reader(events)")
-        pub.run("import numbered; peer.wait_for_subscribers('a.b', 1, 20)")
+        sub.run("events.wait_for_publishers(1, 30); reader = numbered.Reader(events)")
+        pub.run("import numbered; peer.wait_for_subscribers('a.b', 1, 30)")
         traffic = Traffic(pub, sub)
         traffic.rate()
         ratios = []

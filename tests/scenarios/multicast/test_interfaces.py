@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import BindError, ConfigError, Feed, Multicast, Peer, Stream
-from meshmsg.transports import multicast as transport
+from meshmsg.transports.udp import multicast as transport
 from tests import numbered
 from tests.netns import needs_namespaces
 from tests.remote import RemoteError, wait_until
@@ -27,8 +27,8 @@ def test_loopback_by_name_and_by_address(group: str, interface: str) -> None:
             Peer("hand", feeds=[feed]) as hand,
             hand.subscribe("a.**") as others,
         ):
-            pub.wait_for_subscribers("a.b", count=1, timeout=10)
-            others.wait_for_publishers(1, timeout=10)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
+            others.wait_for_publishers(1, timeout=30)
             pub.publish_many("a.b", numbered.payloads(0, 5000))
             for subscription in (events, others):
                 result = numbered.Reader(subscription).read(5000)
@@ -73,9 +73,9 @@ def test_receive_buffer_that_is_not_granted_is_warned_of_once(
         sub.subscribe("a.**") as one,
         sub.subscribe("a.**") as two,
     ):
-        pub.wait_for_subscribers("a.b", count=2, timeout=10)
+        pub.wait_for_subscribers("a.b", count=2, timeout=30)
         for events in (one, two):
-            events.wait_for_publishers(1, timeout=10)
+            events.wait_for_publishers(1, timeout=30)
             (source,) = events.stats()["sources"]
             assert source["multicast"]["lines"][0]["buffer_bytes"] < 900_000_000
     warnings = [r for r in caplog.records if "instead of 900000000" in r.getMessage()]
@@ -90,8 +90,8 @@ def test_kernel_drops_of_a_stalled_receiver_are_counted_and_repaired(group: str)
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
-        events.wait_for_publishers(1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+        events.wait_for_publishers(1, timeout=30)
         with events._intake.lock:  # nobody reads, not even in the background
             pub.publish_many("a.b", numbered.payloads(0, 50_000))
         result = numbered.Reader(events).read(50_000)
@@ -113,8 +113,8 @@ def test_kernel_drops_beyond_the_buffer_are_reported_exactly(group: str) -> None
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
-        events.wait_for_publishers(1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+        events.wait_for_publishers(1, timeout=30)
         with events._intake.lock:
             pub.publish_many("a.b", numbered.payloads(0, 50_000))
         result = numbered.Reader(events).read(50_000)
@@ -134,7 +134,7 @@ class TestInNamespaces:
         pub = mesh.publisher(transport={"interface": names[by]})
         one.lose(2)
         sub = mesh.receiver("one", pub)
-        pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+        pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
         sub.send("reader.read(20_000, 60)", evaluate=True)
         pub.run("numbered.publish(peer, 'a.b', 0, 20_000)")
         result = sub.answer(70)
@@ -156,7 +156,7 @@ class TestInNamespaces:
             pub = mesh.publisher(host="three", transport={"interface": interface})
             sub = mesh.by_hand("three", wait=False, interface=interface)
             pub.run("peer.publish_many('a.b', numbered.payloads(0, 100))")
-            sub.run("events.wait_for_publishers(1, 20)")
+            sub.run("events.wait_for_publishers(1, 30)")
             pub.run("numbered.publish(peer, 'a.b', 100, 5000)")
             result = sub.eval("reader.read(5000)")
             assert (result["next"], result["losses"]) == (5000, [])
@@ -180,7 +180,7 @@ class TestInNamespaces:
             assert "eth0 takes packets of 1400 bytes, the stream is set to 1500" in said
             assert "give Multicast mtu=1400" in said
             sub = mesh.receiver("one", pub)
-            pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+            pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
             pub.run("numbered.publish(peer, 'a.b', 0, 5000)")
             result = sub.eval("reader.read(5000)")
             assert (result["delivered"], result["losses"]) == (5000, [])

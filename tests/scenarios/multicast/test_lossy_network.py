@@ -39,7 +39,7 @@ def arrives_complete_and_in_order(
         mesh.net[name].lose(percent)
     pub = mesh.publisher()
     subs = [mesh.receiver(name, pub) for name in RECEIVERS]
-    pub.run("peer.wait_for_subscribers('a.b', 3, 20)")
+    pub.run("peer.wait_for_subscribers('a.b', 3, 30)")
     receive_all(pub, subs, count, timeout)
     rows = ledger(pub.address, within=mesh.net["sender"].command)
     assert [(row["published"], row["delivered"]) for row in rows] == [(count, count)] * 3
@@ -69,7 +69,7 @@ def test_receiver_by_hand_on_a_one_way_network(mesh: Any) -> None:
     # It has nobody to greet, and starts with what it hears next.
     sub = mesh.by_hand("one", wait=False)
     pub.run("peer.publish('a.b', numbered.payloads(0, 1)[0])")
-    sub.run("events.wait_for_publishers(1, 20)")
+    sub.run("events.wait_for_publishers(1, 30)")
     count = 200_000
     sub.send("reader.read(count, 60)", evaluate=True, count=count)
     pub.run("numbered.publish(peer, 'a.b', 1, count)", 60, count=count)
@@ -89,7 +89,7 @@ def test_connected_receiver_joins_the_second_line_on_its_second_card(mesh: Any) 
     cards = {"second": second, "second_interface": net["sender"].addresses[1]}
     pub = mesh.publisher(transport=cards)
     sub = mesh.receiver("one", pub, second_interface=net["one"].addresses[1])
-    pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+    pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
     receive_all(pub, [sub], 20_000, 60)
     first, other = packets_of(sub)["lines"]
     assert (first["interface"], other["interface"]) == ("eth0", "eth1")
@@ -107,10 +107,16 @@ def test_two_lines_with_loss_of_their_own(mesh: Any) -> None:
     one.refuse_tcp()
     sub = mesh.by_hand("one", wait=False, second=second, second_interface=one.addresses[1])
     pub.run("peer.publish('a.b', numbered.payloads(0, 1)[0])")
-    sub.run("events.wait_for_publishers(1, 20)")
-    sub.send("reader.read(60_000, 60)", evaluate=True)
+    sub.run("events.wait_for_publishers(1, 30)")
+    sub.send("reader.read(30_000, 60)", evaluate=True)
     pub.run("numbered.publish(peer, 'a.b', 1, 30_000, rate=60_000)")
+    sub.answer(70)
+    figures = packets_of(sub)
+    # What one line lost the other brought: nearly nothing had to be asked for.
+    one_line_only = figures["packets"] - sum(line["again"] for line in figures["lines"])
+    assert figures.get("asked_packets", 0) < one_line_only
     one.cut(line=0)
+    sub.send("reader.read(60_000, 60)", evaluate=True)
     pub.run("numbered.publish(peer, 'a.b', 30_000, 60_000, rate=60_000)")
     result = sub.answer(70)
     assert (result["next"], result["losses"]) == (60_000, [])
@@ -120,15 +126,13 @@ def test_two_lines_with_loss_of_their_own(mesh: Any) -> None:
     assert (first["interface"], other["interface"]) == ("eth0", "eth1")
     assert first["first"] + other["first"] == total
     assert first["first"] + first["again"] < other["first"] + other["again"]
-    # While both were up, only what both lost (1 in 400) had to be asked for.
-    assert figures["asked_packets"] < total * 0.1
 
 
 def test_parity_mends_isolated_loss_without_asking(mesh: Any) -> None:
     mesh.net["one"].lose(2)
-    pub = mesh.publisher(transport={"parity": "8+2", "nack_delay": "50ms"})
+    pub = mesh.publisher(transport={"parity": "8+2", "nack_delay": "1s"})
     sub = mesh.receiver("one", pub)
-    pub.run("peer.wait_for_subscribers('a.b', 1, 20)")
+    pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
     receive_all(pub, [sub], 50_000, timeout=60)
     figures = packets_of(sub)
     lost = figures["computed"] + figures.get("repaired", 0)

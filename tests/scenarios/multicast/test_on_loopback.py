@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from typing import Any
 
 import pytest
 
-from meshmsg import Feed, Multicast, Peer, Stream, testing
+from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
+from meshmsg._receive.multicast_groups import Tuner
 from tests import numbered
 from tests.remote import RemotePeer
 from tests.scenarios.multicast.conftest import new_group
@@ -24,11 +27,11 @@ def test_events_arrive_complete_and_in_order(group: str, ledger: object, percent
                 sub = RemotePeer(f"sub{number}", connect=pub.address)
                 subs.append(sub)
                 sub.run("import numbered; events = peer.subscribe('a.**')")
-                sub.run("events.wait_for_publishers(1, 20); reader = numbered.Reader(events)")
+                sub.run("events.wait_for_publishers(1, 30); reader = numbered.Reader(events)")
                 sub.run(f"loss = testing.lose_packets(peer, {percent / 100}, seed={number})")
                 sub.run("path = loss.__enter__()")
                 sub.send(f"reader.read({count}, 60)", evaluate=True)
-            pub.run("import numbered; peer.wait_for_subscribers('a.b', 3, 20)")
+            pub.run("import numbered; peer.wait_for_subscribers('a.b', 3, 30)")
             pub.run(f"numbered.publish(peer, 'a.b', 0, {count})")
             for sub in subs:
                 result = sub.answer(70)
@@ -41,6 +44,31 @@ def test_events_arrive_complete_and_in_order(group: str, ledger: object, percent
                 sub.close()
 
 
+def test_receiver_counts_when_it_takes_packets(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    enter, asked, may_enter = Tuner.enter, threading.Event(), threading.Event()
+
+    def enter_later(*arguments: Any) -> None:
+        asked.set()
+        assert may_enter.wait(60)
+        enter(*arguments)
+
+    monkeypatch.setattr(Tuner, "enter", enter_later)
+    with (
+        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        try:
+            assert asked.wait(60)
+            with pytest.raises(WaitTimeout):
+                pub.wait_for_subscribers("a.b", timeout=0.5)
+        finally:
+            may_enter.set()
+        pub.wait_for_subscribers("a.b", timeout=60)
+        pub.publish_many("a.b", numbered.payloads(0, 1000))
+        assert numbered.Reader(events).read(1000)["delivered"] == 1000
+
+
 def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:
     config = Multicast(group)
     with (
@@ -50,8 +78,8 @@ def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:
         Peer("hand", feeds=[Feed("pub", "a.**", config)]) as hand,
         hand.subscribe("a.**") as others,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
-        others.wait_for_publishers(1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+        others.wait_for_publishers(1, timeout=30)
         with testing.lose_packets(pub, 0.1, seed=3) as path:
             pub.publish_many("a.b", numbered.payloads(0, 30_000))
             for subscription in (events, others):
@@ -69,11 +97,11 @@ def test_the_last_packet_of_all_is_found_missing(group: str) -> None:
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=10)
+        pub.wait_for_subscribers("a.b", count=1, timeout=30)
         for number in range(20):
             with testing.lose_packets(pub, 1.0):
                 pub.publish("a.b", number)
-            event = events.get(timeout=10)
+            event = events.get(timeout=30)
             assert event is not None
             assert event.data == number
 
@@ -89,14 +117,14 @@ def test_a_busy_stream_does_not_keep_another_line_waiting(transport: str) -> Non
         Peer("desk", connect=[loud.address, quiet.address]) as desk,
         desk.subscribe("**") as events,
     ):
-        loud.wait_for_subscribers("busy.a", timeout=5)
-        quiet.wait_for_subscribers("calm.a", timeout=5)
-        events.wait_for_publishers(2, timeout=5)
+        loud.wait_for_subscribers("busy.a", timeout=30)
+        quiet.wait_for_subscribers("calm.a", timeout=30)
+        events.wait_for_publishers(2, timeout=30)
         with events._intake.lock:  # nobody reads meanwhile
             for _ in range(40):
                 loud.publish("busy.a", b"x" * 60_000)
             quiet.publish("calm.a", 1)
             time.sleep(0.2)
-        read = events.batches(timeout=5)
+        read = events.batches(timeout=30)
         streams = [next(read).stream for _ in range(8)]
     assert "quiet/calm.**" in streams

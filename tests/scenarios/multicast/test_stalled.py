@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Feed, Multicast, Peer, PublishTimeout, Stream, Tuning
-from meshmsg import _packet as packet
+from meshmsg._wire import packet
 from tests import numbered
 from tests.remote import wait_until
 from tests.scenarios.multicast.test_bad_packets import STREAM, WIRE_ID, epoch_of, stranger_on
@@ -40,7 +40,7 @@ def stalled(group: str, by_hand: bool, **stream: Any) -> Iterator[tuple[Peer, nu
             Peer("sub", connect=connect, feeds=feeds, tuning=SMALL) as sub,
             sub.subscribe("a.**") as events,
         ):
-            pub.wait_for_subscribers("a.b", count=1, timeout=20)
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
             yield pub, numbered.Reader(events)
 
 
@@ -65,7 +65,7 @@ def test_publisher_waits_and_names_whom_it_waits_for(group: str, by_hand: bool) 
             publish(pub, 0, COUNT, timeout=0.3)
         stats = pub.stats()["streams"]["a.**"]
         assert stats["blocked_by"]
-        result = reader.read(stats["next"], timeout=20)
+        result = reader.read(stats["next"], timeout=30)
         assert result["losses"] == []
         wait_until(lambda: pub.stats()["streams"]["a.**"]["blocked_by"] == [])
 
@@ -73,11 +73,11 @@ def test_publisher_waits_and_names_whom_it_waits_for(group: str, by_hand: bool) 
 @both_kinds()
 def test_receiver_that_does_not_read_is_evicted_after_its_time(group: str, by_hand: bool) -> None:
     with stalled(group, by_hand, evict_after="0.3s") as (pub, reader):
-        publish(pub, 0, COUNT, timeout=20)
+        publish(pub, 0, COUNT, timeout=30)
         assert pub.stats()["counters"]["evictions"] == 1
         events = reader.events
         # The reader checks every event, and that every gap is a loss, to the number.
-        result = reader.read(COUNT, timeout=20)
+        result = reader.read(COUNT, timeout=30)
         assert result["delivered"] + result["lost"] == COUNT
         assert result["lost"] > COUNT / 4
         reasons = {reason for *_, reason in result["losses"]}
@@ -87,9 +87,9 @@ def test_receiver_that_does_not_read_is_evicted_after_its_time(group: str, by_ha
         sender = pub._open_node().publisher._outlets[STREAM].packets.sender
         wait_until(lambda: len(list(sender._waited_for())) == 1)
         lost = result["lost"]
-        publish(pub, COUNT, COUNT + 1000, timeout=20)
-        assert reader.read(COUNT + 1000, timeout=20)["lost"] == lost
-        publish(pub, COUNT + 1000, COUNT + COUNT, timeout=20)
+        publish(pub, COUNT, COUNT + 1000, timeout=30)
+        assert reader.read(COUNT + 1000, timeout=30)["lost"] == lost
+        publish(pub, COUNT + 1000, COUNT + COUNT, timeout=30)
         assert pub.stats()["counters"]["evictions"] == 2
 
 
@@ -111,8 +111,8 @@ def test_strangers_without_room_hold_a_stream_up_no_longer_than_it_says(
         with caplog.at_level(logging.WARNING, logger="meshmsg.peer"):
             for at in range(0, 20_000, 500):
                 report()
-                publish(pub, at, at + 500, timeout=20)
-                assert reader.read(at + 500, timeout=20)["losses"] == []
+                publish(pub, at, at + 500, timeout=30)
+                assert reader.read(at + 500, timeout=30)["losses"] == []
         assert figures(pub)["evicted_receivers"] == 99
         assert pub.stats()["counters"]["evictions"] == 99
         assert 0 < sum("not connected" in message for message in caplog.messages) < 50
@@ -129,12 +129,12 @@ def test_who_reads_from_the_log_does_not_hold_up_what_is_published(
         window_bytes="256KiB",
     )
     with Peer("pub", streams=[stream], data_dir=tmp_path) as pub:
-        publish(pub, 0, 20_000, timeout=20)
+        publish(pub, 0, 20_000, timeout=30)
         with (
             Peer("sub", connect=pub.address, tuning=SMALL) as sub,
             sub.subscribe("a.**", start="earliest") as events,
         ):
-            pub.wait_for_subscribers("a.b", count=1, timeout=20)
-            publish(pub, 20_000, COUNT, timeout=20)  # it has yet to read the first
+            pub.wait_for_subscribers("a.b", count=1, timeout=30)
+            publish(pub, 20_000, COUNT, timeout=30)  # it has yet to read the first
             result = numbered.Reader(events).read(COUNT, timeout=30)
             assert (result["delivered"], result["losses"]) == (COUNT, [])

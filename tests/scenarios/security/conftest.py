@@ -11,12 +11,12 @@ import pytest
 import zmq
 
 from meshmsg import Security
-from meshmsg._allow import Grant
-from meshmsg._control import Message, decode_message, encode_message
-from meshmsg._key_files import allow, new_folder, revoke
-from meshmsg._keyring import Keyring, read_pair
-from meshmsg.transports.control import split_parts
-from meshmsg.transports.curve import Curve, Pair, pair_of
+from meshmsg._access.allow_list import Grant
+from meshmsg._access.key_files import allow, new_folder, revoke
+from meshmsg._access.keyring import Keyring, read_pair
+from meshmsg._wire.control import Message, decode_message, encode_message
+from meshmsg.transports.zmq.control import split_parts
+from meshmsg.transports.zmq.curve import Curve, Pair, pair_of
 
 #: A condition that a loaded machine takes its time for.
 WAIT_S = 60.0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmsg import Peer, Subscription
-from meshmsg import _control as c
-from meshmsg._frame import encode_frame
+from meshmsg._wire import control as c
+from meshmsg._wire.frame import encode_frame
 from tests.attack.mutate import raw
 
 FAR = 1 << 62

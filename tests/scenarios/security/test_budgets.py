@@ -14,11 +14,11 @@ import pytest
 import zmq
 
 from meshmsg import Peer, Security, Stream
-from meshmsg import _control as c
-from meshmsg.recovery import log_holds
-from meshmsg.transports.control import split_parts
-from meshmsg.transports.fanout import TOKENS_EACH_MAX
-from meshmsg.transports.replay_socket import Disconnected, ReplaySocket
+from meshmsg._wire import control as c
+from meshmsg.recovery.log import retention_holds as log_holds
+from meshmsg.transports.zmq.control import split_parts
+from meshmsg.transports.zmq.fanout import TOKENS_EACH_MAX
+from meshmsg.transports.zmq.replay_socket import Disconnected, ReplaySocket
 from tests.remote import RemotePeer, wait_until
 from tests.scenarios.security.attackers import GREETING, connected, part, pour, ready
 from tests.scenarios.security.conftest import curve_of
@@ -403,7 +403,7 @@ def test_cards_are_kept_as_far_as_there_is_room(dealer: Any) -> None:
 
 def test_one_peer_does_not_begin_all_groups(dealer: Any) -> None:
     with attacked() as (victim, _):
-        victim.run("import meshmsg._group_publisher as g; g.GROUPS_EACH_MAX = 3")
+        victim.run("import meshmsg._groups.dispatcher as g; g.GROUPS_EACH_MAX = 3")
         dealer.setsockopt(zmq.RCVHWM, 0)
         dealer.connect(victim.address)
         greedy = Greedy(dealer)

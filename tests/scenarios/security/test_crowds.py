@@ -16,9 +16,9 @@ import pytest
 import zmq
 
 from meshmsg import Peer, Security, Stream, Tuning
-from meshmsg import _control as c
-from meshmsg.transports.doors import connections_allowed, cut, cut_all
-from meshmsg.transports.workqueue import CONNECTIONS_MAX
+from meshmsg._wire import control as c
+from meshmsg.transports.zmq.connection_monitor import connections_allowed, cut, cut_all
+from meshmsg.transports.zmq.work_queue import CONNECTIONS_MAX
 from tests.remote import RemotePeer, wait_until
 
 WAIT_S = 60.0
@@ -237,17 +237,17 @@ def test_a_port_scan_leaves_no_trace_but_counters() -> None:
 #: In a process of its own: what it looks for would stop everything in this one.
 CLOSE_IN_A_CROWD = """
 import socket, zmq
-from meshmsg.transports.ahead import limits_of
-from meshmsg.transports.doors import Door
+from meshmsg.transports.zmq.unread_limit import limits_of
+from meshmsg.transports.zmq.connection_monitor import Door
 
 context = zmq.Context()
 bound = context.socket(zmq.ROUTER)
 port = bound.bind_to_random_port("tcp://127.0.0.1")
 door = Door(bound, limits_of(1000, 1000))
 for _ in range(1500):  # nobody reads what the door has to say of them
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
         line.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
     line.sendall(bytes(64))
     try:  # it comes after them, and is hung up on
         line.recv(4096)

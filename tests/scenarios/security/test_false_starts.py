@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from meshmsg import Peer, Position
-from meshmsg import _control as c
+from meshmsg._wire import control as c
 from tests.attack.hostile import Attacker, Dialled, Said
 from tests.remote import RemotePeer
 from tests.scenarios.security.liars import STREAM, TOPIC

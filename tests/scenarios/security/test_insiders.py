@@ -9,12 +9,12 @@ from typing import Any
 import zmq
 
 from meshmsg import Peer, Stream
-from meshmsg import _control as c
-from meshmsg._control import stream_wire_id, subscription_token
-from meshmsg._frame_layout import FRAME_MAGIC
-from meshmsg._link import Link
-from meshmsg.transports.fanout import FanoutServer
-from meshmsg.transports.zmq_base import Context
+from meshmsg._links.outbound_peer import Link
+from meshmsg._wire import control as c
+from meshmsg._wire.control import stream_wire_id, subscription_token
+from meshmsg._wire.frame_layout import FRAME_MAGIC
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.fanout import FanoutServer
 from tests.remote import wait_until
 from tests.scenarios.security.conftest import curve_of
 

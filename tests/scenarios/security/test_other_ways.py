@@ -121,7 +121,7 @@ def test_a_name_that_everyone_would_refuse_is_refused_at_the_start(
 
 
 def test_edges_without_keys_stay_on_this_machine_unless_told(mesh_key: str) -> None:
-    from meshmsg._plain import check_plain, check_plain_url
+    from meshmsg._bridge.plaintext import check_plain, check_plain_url
 
     closed = Peer("p", security=Security(mesh_key=mesh_key))
     told = Peer("p", security=Security(mesh_key=mesh_key, plain="statsd"))

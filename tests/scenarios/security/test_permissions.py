@@ -11,16 +11,16 @@ import pytest
 import zmq
 
 from meshmsg import Peer, PeerRefused, ReplayError, Stream
-from meshmsg import _control as c
-from meshmsg._allow import Grant
-from meshmsg._control import stream_wire_id, subscription_token
-from meshmsg._frame import encode_frame
-from meshmsg._key_files import allow
-from meshmsg._replay_client import ReplayClient
-from meshmsg.transports.apart import ApartFanoutClient
-from meshmsg.transports.curve import CONTROL
-from meshmsg.transports.zap import ZapServer
-from meshmsg.transports.zmq_base import Context
+from meshmsg._access.allow_list import Grant
+from meshmsg._access.key_files import allow
+from meshmsg._replay.log_client import ReplayClient
+from meshmsg._wire import control as c
+from meshmsg._wire.control import stream_wire_id, subscription_token
+from meshmsg._wire.frame import encode_frame
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.curve import CONTROL
+from meshmsg.transports.zmq.per_publisher import ApartFanoutClient
+from meshmsg.transports.zmq.zap import ZapServer
 from tests.remote import wait_until
 from tests.scenarios.security.conftest import curve_of
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from meshmsg import ClosedError, ConfigError, Feed, Multicast, Peer, Security, Stream, Subscription
-from meshmsg._packet import HEAD, NACK, PacketRequest, packet_kind
+from meshmsg._wire.packet import HEAD, NACK, PacketRequest, packet_kind
 from meshmsg.testing import lose_packets
-from meshmsg.transports.multicast import Datagram
+from meshmsg.transports.udp.multicast import Datagram
 from tests.captures import Capture, dissect
 from tests.remote import wait_until
 from tests.tools import need

@@ -17,8 +17,8 @@ from meshmsg import (
     Stream,
     testing,
 )
-from meshmsg import _control as c
-from meshmsg._replay_client import ReplayClient
+from meshmsg._replay.log_client import ReplayClient
+from meshmsg._wire import control as c
 from tests.captures import Capture, tshark
 from tests.remote import wait_until
 from tests.tools import need

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg.spark_sink.sink_check import check_output
-from meshmsg.spark_sink.sink_config import make_sink
+from meshmsg.spark_sink.sink.check import check_output
+from meshmsg.spark_sink.sink.config import make_sink
 from tests.spark.killing import Killing, seen_by_duckdb
 from tests.spark.session.test_sink_spark import commits, drain
 

@@ -15,12 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from meshmsg import ConfigError
-from meshmsg.spark_sink import sink_driver
-from meshmsg.spark_sink.ddl import parse_columns
-from meshmsg.spark_sink.sink_batch import BatchWriter
-from meshmsg.spark_sink.sink_check import check_output
-from meshmsg.spark_sink.sink_config import SinkConfig, make_sink
-from meshmsg.spark_sink.sink_driver import Driver, Lost
+from meshmsg.spark_sink.sink import driver as sink_driver
+from meshmsg.spark_sink.sink.batch import BatchWriter
+from meshmsg.spark_sink.sink.check import check_output
+from meshmsg.spark_sink.sink.config import SinkConfig, make_sink
+from meshmsg.spark_sink.sink.driver import Driver, Lost
+from meshmsg.spark_sink.source.ddl import parse_columns
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
 from tests.spark.test_ddl import BAD, GOOD
 

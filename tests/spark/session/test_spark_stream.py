@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from meshmsg import Peer, Stream
-from meshmsg._log_words import Retention
-from meshmsg.spark_sink.positions import check_offset
+from meshmsg._model.log_policy import Retention
+from meshmsg.spark_sink.source.positions import check_offset
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
 from tests.spark.queries import Query
 

@@ -1,6 +1,6 @@
 """A mesh of simulated peers that find each other by gossip, in one thread under one seed.
 
-Real: the three cores (`contacts`, `membership`, `rumours`).  Simulated: connections, delays, lost
+Real: the three cores (`contacts`, `presence`, `gossip`).  Simulated: connections, delays, lost
 messages' absence (TCP does not lose, it breaks), partitions, crashes, and processes that sleep.
 """
 
@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meshmsg.recovery.contacts import ContactBook, DialTiming
-from meshmsg.recovery.membership import Card, MemberBook
-from meshmsg.recovery.rumours import Rumours
+from meshmsg.recovery.discovery.contacts import ContactBook, DialTiming
+from meshmsg.recovery.discovery.gossip import Rumours
+from meshmsg.recovery.discovery.presence import Card, MemberBook
 
 INTERVAL_S = 0.5
 

@@ -10,14 +10,14 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshmsg._control import Start, stream_wire_id
-from meshmsg._errors import LogError
-from meshmsg._log_words import Retention
-from meshmsg._replay import Chapter, Replay
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_faults import Crashed
-from meshmsg.recovery.log_writer import LogWriter
-from meshmsg.recovery.sender import SenderPolicy, StreamSender
+from meshmsg._model.errors import LogError
+from meshmsg._model.log_policy import Retention
+from meshmsg._replay.log_reads import Chapter, Replay
+from meshmsg._wire.control import Start, stream_wire_id
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import Crashed
+from meshmsg.recovery.log.writer import LogWriter
+from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 from tests.recovery.simulation.durable.options import MESH, STREAM, TICK_S, Place
 
 if TYPE_CHECKING:

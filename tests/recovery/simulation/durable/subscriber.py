@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from meshmsg._control import Start
-from meshmsg._event import Loss
-from meshmsg._frame import Frame
-from meshmsg._replay import Chapter
-from meshmsg.recovery.loss_detector import NackTiming
-from meshmsg.recovery.receiver import Delivery, StreamReceiver
-from meshmsg.recovery.sender import Admission
+from meshmsg._model.event import Loss
+from meshmsg._replay.log_reads import Chapter
+from meshmsg._wire.control import Start
+from meshmsg._wire.frame import Frame
+from meshmsg.recovery.stream.loss_detector import NackTiming
+from meshmsg.recovery.stream.receiver import Delivery, StreamReceiver
+from meshmsg.recovery.stream.sender import Admission
 from tests.recovery.simulation.durable.options import STREAM, TICK_S, Place
 
 if TYPE_CHECKING:

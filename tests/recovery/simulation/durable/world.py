@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from meshmsg._errors import LogError
-from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
+from meshmsg._model.errors import LogError
+from meshmsg.recovery.log.faults import Crashed, Faults, FaultyFiles
 from tests.recovery.simulation.durable.options import Options, Place
 from tests.recovery.simulation.durable.publisher import Publisher
 from tests.recovery.simulation.durable.subscriber import Subscriber

@@ -7,11 +7,11 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshmsg._packet import NACK, REPAIR, PacketRequest, PacketStatus, decode_packet
-from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.pacing import TokenBucket
-from meshmsg.recovery.packet_sender import PacketPolicy, PacketSender
-from meshmsg.recovery.sender import SenderPolicy, StreamSender
+from meshmsg._wire.packet import NACK, REPAIR, PacketRequest, PacketStatus, decode_packet
+from meshmsg.recovery.multicast.pacing import TokenBucket
+from meshmsg.recovery.multicast.packet_sender import PacketPolicy, PacketSender
+from meshmsg.recovery.stream.loss_detector import NEVER
+from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 from tests.recovery.simulation.multicast.network import Path
 from tests.recovery.simulation.options import STREAM, WIRE_ID
 

@@ -6,19 +6,19 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING
 
-from meshmsg._event import Loss
-from meshmsg._frame import Frame
-from meshmsg._packet import (
+from meshmsg._model.event import Loss
+from meshmsg._wire.frame import Frame
+from meshmsg._wire.packet import (
     HEARTBEAT,
     PacketBeat,
     PacketRequest,
     PacketStatus,
     decode_packet,
 )
-from meshmsg.recovery.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.packet_receiver import PacketReceiver
-from meshmsg.recovery.receiver import Delivery, StreamReceiver
-from meshmsg.recovery.sender import Admission
+from meshmsg.recovery.multicast.packet_receiver import PacketReceiver
+from meshmsg.recovery.stream.loss_detector import NEVER, NackTiming
+from meshmsg.recovery.stream.receiver import Delivery, StreamReceiver
+from meshmsg.recovery.stream.sender import Admission
 from tests.recovery.simulation.multicast.network import Path
 from tests.recovery.simulation.network import Link
 from tests.recovery.simulation.options import STREAM, WIRE_ID

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from meshmsg._event import Loss
-from meshmsg._packet import (
+from meshmsg._model.event import Loss
+from meshmsg._wire.packet import (
     DATA,
     DATA_HEAD,
     REPAIR,
@@ -19,8 +19,8 @@ from meshmsg._packet import (
     PacketRequest,
     decode_packet,
 )
-from meshmsg.recovery.ledger import row_from_positions
-from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.stream.ledger import row_from_positions
+from meshmsg.recovery.stream.loss_detector import NEVER
 from tests.recovery.simulation.multicast.network import Fault, Faults
 from tests.recovery.simulation.multicast.options import MulticastOptions
 from tests.recovery.simulation.multicast.publisher import Publisher

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg._discovery import PEERS_MAX, Discovery, check_target, named_mesh
-from meshmsg._errors import ConfigError
+from meshmsg._model.discovery_config import PEERS_MAX, Discovery, check_target, named_mesh
+from meshmsg._model.errors import ConfigError
 
 
 def test_words_and_nothing_stand_for_settings() -> None:

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from meshmsg import _errors
-from meshmsg._errors import (
+from meshmsg._model import errors as _errors
+from meshmsg._model.errors import (
     EVENT_BYTES_MAX,
     BindError,
     ClosedError,
@@ -29,7 +29,7 @@ from meshmsg._errors import (
     TopicError,
     WaitTimeout,
 )
-from meshmsg._event import Loss, Position
+from meshmsg._model.event import Loss, Position
 
 EACH: list[tuple[MeshError, type]] = [
     (ConfigError("f", "p"), ValueError),

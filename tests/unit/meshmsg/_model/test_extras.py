@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from meshmsg._errors import ConfigError
-from meshmsg._extras import need
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.extras import need
 
 
 def test_what_is_there_is_imported() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg._errors import ConfigError
-from meshmsg._log_words import FsyncWord, Retention
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.log_policy import FsyncWord, Retention
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshmsg import _message_fields as fields
-from meshmsg._message_fields import as_text, check_range, check_ranges
+from meshmsg._model import message_fields as fields
+from meshmsg._model.message_fields import as_text, check_range, check_ranges
 
 
 def takes(kind: Any, value: Any) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg._errors import ConfigError
-from meshmsg._values import (
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.units import (
     NAME_BYTES_MAX,
     PATTERNS_BYTES_MAX,
     PATTERNS_MAX,

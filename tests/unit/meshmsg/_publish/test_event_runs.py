@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from meshmsg import _runs
-from meshmsg._codecs import codec_for
-from meshmsg._errors import ConfigError, EventTooLarge, MeshError, PayloadError
-from meshmsg._frame import HEADERS_BYTES_MAX
-from meshmsg._runs import OFFSET_COST, Run, check_notes, cuts, keys_of, runs_of, scan
+from meshmsg._model.codecs import codec_for
+from meshmsg._model.errors import ConfigError, EventTooLarge, MeshError, PayloadError
+from meshmsg._publish import event_runs as _runs
+from meshmsg._publish.event_runs import OFFSET_COST, Run, check_notes, cuts, keys_of, runs_of, scan
+from meshmsg._wire.frame import HEADERS_BYTES_MAX
 
 
 def outlet(size_max: int = 100, event_bytes_max: int = 50) -> Any:

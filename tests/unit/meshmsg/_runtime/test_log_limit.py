@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from meshmsg._log_limit import EVERY_S, KEYS_MAX, LINES_EACH_MAX, LINES_MAX, LogLimit
+from meshmsg._runtime.log_limit import EVERY_S, KEYS_MAX, LINES_EACH_MAX, LINES_MAX, LogLimit
 
 
 class Bench:

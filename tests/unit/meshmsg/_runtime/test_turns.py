@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg import _turns
-from meshmsg._turns import PAUSE_S, TURN_S, Slice
+from meshmsg._runtime import turns as _turns
+from meshmsg._runtime.turns import PAUSE_S, TURN_S, Slice
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import Frame
-from meshmsg._frame_builder import FrameBuilder
+from meshmsg._wire.frame import Frame
+from meshmsg._wire.frame_builder import FrameBuilder
 
 
 def filled(count: int, first: int = 10) -> FrameBuilder:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._errors import ProtocolError
-from meshmsg._frame_columns import TopicTables, UniformSplitter, VarColumn
-from meshmsg._frame_layout import column
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.frame_columns import TopicTables, UniformSplitter, VarColumn
+from meshmsg._wire.frame_layout import column
 
 
 def made(items: list[bytes], offsets: list[int] | None = None) -> VarColumn:

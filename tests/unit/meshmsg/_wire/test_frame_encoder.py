@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from meshmsg._frame import Frame
-from meshmsg._frame_encoder import encode_frame, encode_frame_in_python, encode_headers
-from meshmsg._frame_layout import ENCODINGS, HEADERS, KEYS, RAW, TIMES, TOPIC_INDEX
+from meshmsg._wire.frame import Frame
+from meshmsg._wire.frame_encoder import encode_frame, encode_frame_in_python, encode_headers
+from meshmsg._wire.frame_layout import ENCODINGS, HEADERS, KEYS, RAW, TIMES, TOPIC_INDEX
 
 each_way = pytest.mark.parametrize("encode", list({encode_frame, encode_frame_in_python}))
 Encode = Callable[..., bytes]

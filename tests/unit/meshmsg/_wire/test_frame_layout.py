@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame_layout import (
+from meshmsg._wire.frame_layout import (
     CHECK_AT,
     HEADER,
     PAD,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._errors import ProtocolError
-from meshmsg._frame_layout import CHECK_AT, HEARTBEAT, HEARTBEAT_MAGIC, check_of
-from meshmsg._heartbeat import Heartbeat
+from meshmsg._model.errors import ProtocolError
+from meshmsg._wire.frame_layout import CHECK_AT, HEARTBEAT, HEARTBEAT_MAGIC, check_of
+from meshmsg._wire.heartbeat import Heartbeat
 
 BEAT = Heartbeat(5, 7, 3, 40)
 

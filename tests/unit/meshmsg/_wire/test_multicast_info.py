@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshmsg._mcast_words import RECEIVE_BUFFER_MAX, SEAL_KEYS_MAX, MulticastInfo, SealInfo
+from meshmsg._wire.multicast_info import RECEIVE_BUFFER_MAX, SEAL_KEYS_MAX, MulticastInfo, SealInfo
 
 INFO: dict[str, Any] = {
     "group": "239.1.2.3:7000",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import Frame
-from meshmsg._tail_frame import ENTRY, TAIL_ROWS_MAX, TailFrame, padded, read_entry
+from meshmsg._wire.frame import Frame
+from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, TailFrame, padded, read_entry
 
 SALT = 12345
 

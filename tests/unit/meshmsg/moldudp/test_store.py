@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.mold_store import OVERHEAD, MoldStore
+from meshmsg.moldudp.store import OVERHEAD, MoldStore
 
 
 def filled(count: int, size: int = 10, **options: float) -> MoldStore:

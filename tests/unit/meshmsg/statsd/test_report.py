@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg._statsd_report import Growth, metrics_of, word
+from meshmsg.statsd.report import Growth, metrics_of, word
 
 
 def stream(published: int = 5, **more: Any) -> dict[str, Any]:

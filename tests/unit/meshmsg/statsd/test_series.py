@@ -7,7 +7,7 @@ from random import Random
 import numpy
 import pytest
 
-from meshmsg.recovery.statsd_series import QUANTILES, new_series, quantile
+from meshmsg.statsd.series import QUANTILES, new_series, quantile
 
 
 def test_a_counter_weighs_samples_by_their_rate_and_begins_anew() -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from meshmsg.recovery import signed_packets
-from meshmsg.recovery.signed_packets import DRIFT_S, SignedPackets, sign
+from meshmsg.statsd import signed_packets
+from meshmsg.statsd.signed_packets import DRIFT_S, SignedPackets, sign
 
 SECRET = b"secret"
 

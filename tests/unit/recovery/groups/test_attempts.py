@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.group_trouble import ERROR_CHARS_MAX, LOTS_MAX, MEMBERS_NAMED_MAX
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import WorkGroup
-from meshmsg.recovery.work_line import Line, Shelf
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.groups.attempts import ERROR_CHARS_MAX, LOTS_MAX, MEMBERS_NAMED_MAX
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.numbering import Line, Shelf
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 A, B = 1, 2
 

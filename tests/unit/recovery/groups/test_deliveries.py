@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg._subframe import Work
-from meshmsg.recovery.parcels import FRAMES_CACHED, Parcels
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_line import Shelf
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg._wire.subframe import Work
+from meshmsg.recovery.groups.deliveries import FRAMES_CACHED, Parcels
+from meshmsg.recovery.groups.numbering import Shelf
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 
 def filled(*counts: int) -> tuple[Parcels, RetransmitBuffer]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from meshmsg.recovery.group_member import GroupMember
-from meshmsg.recovery.key_order import KeyOrder
-from meshmsg.recovery.ranges import RangeSet
-from meshmsg.recovery.rendezvous import owner_of
+from meshmsg.recovery.groups.key_order import KeyOrder
+from meshmsg.recovery.groups.member import GroupMember
+from meshmsg.recovery.groups.rendezvous import owner_of
+from meshmsg.recovery.stream.ranges import RangeSet
 
 
 def order_with(*numbers: int) -> tuple[KeyOrder, dict[int, GroupMember]]:

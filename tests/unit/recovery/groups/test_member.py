@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.group_member import APART_S, LEASES_SLACK, GroupMember
-from meshmsg.recovery.loss_detector import NEVER
+from meshmsg.recovery.groups.member import APART_S, LEASES_SLACK, GroupMember
+from meshmsg.recovery.stream.loss_detector import NEVER
 
 
 def member(prefetch: int = 10, ack_timeout_s: float = 30.0, number: int = 1) -> GroupMember:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg.recovery.group_policy import DeadLetter, GroupPolicy, Trouble
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.groups.policy import DeadLetter, GroupPolicy, Trouble
 
 
 @pytest.mark.parametrize(

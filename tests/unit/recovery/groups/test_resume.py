@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.group_policy import GroupPolicy
-from meshmsg.recovery.group_resume import line_of, record_of, resume
-from meshmsg.recovery.group_store import GroupRecord
-from meshmsg.recovery.log_epochs import Epoch
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_group import WorkGroup
-from meshmsg.recovery.work_line import Line, Shelf
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.groups.numbering import Line, Shelf
+from meshmsg.recovery.groups.policy import GroupPolicy
+from meshmsg.recovery.groups.resume import line_of, record_of, resume
+from meshmsg.recovery.groups.store import GroupRecord
+from meshmsg.recovery.log.journal import Epoch
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 OLD, NEW = 7, 9
 POLICY = GroupPolicy("none", 4, ("a.*",))

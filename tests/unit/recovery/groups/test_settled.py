@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import Frame, encode_frame
-from meshmsg.recovery import group_ledger
-from meshmsg.recovery.group_ledger import GroupLedger
-from meshmsg.recovery.group_policy import DeadLetter, Trouble
-from meshmsg.recovery.retransmit_buffer import RetransmitBuffer
-from meshmsg.recovery.work_line import Line, Past, Shelf
+from meshmsg._wire.frame import Frame, encode_frame
+from meshmsg.recovery.groups import settled as group_ledger
+from meshmsg.recovery.groups.numbering import Line, Past, Shelf
+from meshmsg.recovery.groups.policy import DeadLetter, Trouble
+from meshmsg.recovery.groups.settled import GroupLedger
+from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 EPOCH = 7
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_active import ActiveSegment
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_format import FRAME_RECORD, SegmentHead
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.active_segment import ActiveSegment
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.format import FRAME_RECORD, SegmentHead
 
 DATA = "/data"
 WIRE_ID, EPOCH = 5, 7

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.log_active import FRESH, ActiveSegment
-from meshmsg.recovery.log_format import DATA_START, END_RECORD
-from meshmsg.recovery.log_index import EVERY_BYTES, decode_index
-from meshmsg.recovery.log_segment import Segment, find_tail, read_index
+from meshmsg.recovery.log.active_segment import FRESH, ActiveSegment
+from meshmsg.recovery.log.format import DATA_START, END_RECORD
+from meshmsg.recovery.log.index import EVERY_BYTES, decode_index
+from meshmsg.recovery.log.segment import Segment, find_tail, read_index
 from tests.unit.recovery.log.segments import DATA, begun, head, memory, put
 
 

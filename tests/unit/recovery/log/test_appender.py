@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg._errors import ClosedError, LogError, LogFull
-from meshmsg._frame import Frame, encode_frame, encode_headers
-from meshmsg._log_words import Retention
-from meshmsg.recovery.log_appender import (
+from meshmsg._model.errors import ClosedError, LogError, LogFull
+from meshmsg._model.log_policy import Retention
+from meshmsg._wire.frame import Frame, encode_frame, encode_headers
+from meshmsg.recovery.log.appender import (
     AGE_PARTS,
     Appender,
     LogSettings,
@@ -20,10 +20,10 @@ from meshmsg.recovery.log_appender import (
     events_of,
     failure,
 )
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_format import DATA_START, FRAME_RECORD
-from meshmsg.recovery.log_reader import LogReader
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.format import DATA_START, FRAME_RECORD
+from meshmsg.recovery.log.reader import LogReader
 
 DATA, WIRE_ID, EPOCH = "/data/s", 5, 7
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from meshmsg._errors import LogError
-from meshmsg.recovery import log_cursors
-from meshmsg.recovery.log_cursors import Cursor, Cursors, decode_cursor
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import encode_checked
+from meshmsg._model.errors import LogError
+from meshmsg.recovery.log import cursors as log_cursors
+from meshmsg.recovery.log.cursors import Cursor, Cursors, decode_cursor
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import encode_checked
 
 FOLDER = "/data/s/cursors"
 AUDIT = Cursor("audit", "pricing/orders.**", 7, 41, hold=True, time_ns=5)
@@ -42,7 +42,7 @@ def test_a_cursor_comes_back_and_survives_a_power_failure() -> None:
 
 @pytest.mark.parametrize("crash_after", range(8))
 def test_a_crash_while_it_is_set_leaves_the_old_one_or_the_new_one(crash_after: int) -> None:
-    from meshmsg.recovery.log_faults import Crashed
+    from meshmsg.recovery.log.faults import Crashed
 
     kept, files = cursors()
     kept.set(AUDIT)

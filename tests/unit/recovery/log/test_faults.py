@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from meshmsg.recovery.log_faults import PAGE, Crashed, Faults, FaultyFiles
-from meshmsg.recovery.log_files import Held
+from meshmsg.recovery.log.faults import PAGE, Crashed, Faults, FaultyFiles
+from meshmsg.recovery.log.files import Held
 
 
 def memory(seed: int = 1, **faults: float) -> FaultyFiles:

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from meshmsg.recovery.log_faults import Crashed, Faults, FaultyFiles
-from meshmsg.recovery.log_files import (
+from meshmsg.recovery.log.faults import Crashed, Faults, FaultyFiles
+from meshmsg.recovery.log.files import (
     REAL,
     Held,
     RealFile,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg._control import stream_wire_id
-from meshmsg._errors import LogError
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_files import write_all
-from meshmsg.recovery.log_folder import (
+from meshmsg._model.errors import LogError
+from meshmsg._wire.control import stream_wire_id
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.files import write_all
+from meshmsg.recovery.log.folder import (
     ABOUT_FILE,
     NAME_BYTES_MAX,
     UNKNOWN,
@@ -24,7 +24,7 @@ from meshmsg.recovery.log_folder import (
     find_logs,
     unescape,
 )
-from meshmsg.recovery.log_format import SegmentHead, SegmentName
+from meshmsg.recovery.log.format import SegmentHead, SegmentName
 
 DATA = "/data"
 STREAM = "pricing/orders.**"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._frame import encode_frame
-from meshmsg.recovery.log_format import (
+from meshmsg._wire.frame import encode_frame
+from meshmsg.recovery.log.format import (
     DATA_START,
     END_RECORD,
     FRAME_RECORD,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg.recovery.log_format import DATA_START
-from meshmsg.recovery.log_index import IndexEntry, decode_index, encode_index
+from meshmsg.recovery.log.format import DATA_START
+from meshmsg.recovery.log.index import IndexEntry, decode_index, encode_index
 
 SALT = b"saltsalt"
 ENTRIES = [IndexEntry(DATA_START + 8 * n, 10 * n, 100 * n) for n in range(4)]

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery import log_epochs
-from meshmsg.recovery.log_epochs import (
+from meshmsg.recovery.log import journal as log_epochs
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import encode_checked
+from meshmsg.recovery.log.format import NUMBER_MAX, SegmentName
+from meshmsg.recovery.log.journal import (
     FILES,
     Epoch,
     Journal,
@@ -16,9 +19,6 @@ from meshmsg.recovery.log_epochs import (
     read_journal,
     write_journal,
 )
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import encode_checked
-from meshmsg.recovery.log_format import NUMBER_MAX, SegmentName
 
 DATA = "/data"
 JOURNAL = Journal((Epoch(3, 0, 10), Epoch(5, 0, 4), Epoch(7, 2, None)), (3, 6), 9)

@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
-from meshmsg._errors import LogError
-from meshmsg.recovery.log_active import FRESH
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_epochs import Epoch, Journal, write_journal
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import LogFolder
-from meshmsg.recovery.log_format import DATA_START, SegmentName
-from meshmsg.recovery.log_recovery import recover
-from meshmsg.recovery.log_segment import Segment
-from meshmsg.recovery.log_tail import TAIL_FILE
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg._model.errors import LogError
+from meshmsg.recovery.log.active_segment import FRESH
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.format import DATA_START, SegmentName
+from meshmsg.recovery.log.journal import Epoch, Journal, write_journal
+from meshmsg.recovery.log.open_recovery import recover
+from meshmsg.recovery.log.segment import Segment
+from meshmsg.recovery.log.tail import TAIL_FILE
+from meshmsg.recovery.log.writer import LogWriter
 from tests.unit.recovery.log.segments import DATA, EPOCH, begun, memory, put
 
 NAME = SegmentName(EPOCH, 0, 0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from meshmsg._event import Loss
-from meshmsg.recovery.log_reader import Entry
-from meshmsg.recovery.log_repair import find_frames
+from meshmsg._model.event import Loss
+from meshmsg.recovery.log.reader import Entry
+from meshmsg.recovery.log.repair import find_frames
 
 EPOCH = 7
 

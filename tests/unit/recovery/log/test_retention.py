@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._log_words import Retention
-from meshmsg.recovery.log_format import SegmentName
-from meshmsg.recovery.log_retention import expired, not_held
+from meshmsg._model.log_policy import Retention
+from meshmsg.recovery.log.format import SegmentName
+from meshmsg.recovery.log.retention import expired, not_held
 
 NAMES = [SegmentName(7, 0, first) for first in (0, 10, 20)] + [SegmentName(9, 0, 0)]
 SIZES = [(name, 100) for name in NAMES]

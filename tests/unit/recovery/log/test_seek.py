@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from meshmsg.recovery import log_places
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_epochs import Epoch, Journal
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_format import SegmentName
-from meshmsg.recovery.log_reader import LogReader
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.log import seek as log_places
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.format import SegmentName
+from meshmsg.recovery.log.journal import Epoch, Journal
+from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, frame_of
 
 

@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_files import File
-from meshmsg.recovery.log_format import DATA_START, END_RECORD, HEAD_PLACES
-from meshmsg.recovery.log_index import EVERY_BYTES, IndexEntry
-from meshmsg.recovery.log_segment import CHUNK_MAX, CHUNK_MIN, Segment, find_tail, read_index
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.files import File
+from meshmsg.recovery.log.format import DATA_START, END_RECORD, HEAD_PLACES
+from meshmsg.recovery.log.index import EVERY_BYTES, IndexEntry
+from meshmsg.recovery.log.segment import CHUNK_MAX, CHUNK_MIN, Segment, find_tail, read_index
 from tests.unit.recovery.log.segments import DATA, begun, memory, put
 
 

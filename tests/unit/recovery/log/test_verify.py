@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from meshmsg.recovery.group_store import GroupRecord, GroupStore
-from meshmsg.recovery.log_appender import LogSettings
-from meshmsg.recovery.log_cursors import Cursor
-from meshmsg.recovery.log_faults import FaultyFiles
-from meshmsg.recovery.log_folder import ABOUT_FILE
-from meshmsg.recovery.log_format import SegmentName
-from meshmsg.recovery.log_verify import EpochSummary, Summary, summarize, verify
-from meshmsg.recovery.log_writer import LogWriter
+from meshmsg.recovery.groups.store import GroupRecord, GroupStore
+from meshmsg.recovery.log.appender import LogSettings
+from meshmsg.recovery.log.cursors import Cursor
+from meshmsg.recovery.log.faults import FaultyFiles
+from meshmsg.recovery.log.folder import ABOUT_FILE
+from meshmsg.recovery.log.format import SegmentName
+from meshmsg.recovery.log.verify import EpochSummary, Summary, summarize, verify
+from meshmsg.recovery.log.writer import LogWriter
 from tests.recovery.simulation.log_world import DATA, STREAM, frame_of
 
 EPOCH = 7

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmsg._packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR
-from meshmsg.recovery.packet_runs import (
+from meshmsg._wire.packet import DATA, DATA_HEAD, PACKET_MAGIC, REPAIR
+from meshmsg.recovery.multicast.packet_runs import (
     PAYLOAD_AT,
     Run,
     join_runs,

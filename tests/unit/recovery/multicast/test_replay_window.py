@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from meshmsg.recovery.replay_window import GAPS_MAX, WINDOW_PACKETS, ReplayWindow
+from meshmsg.recovery.multicast.replay_window import GAPS_MAX, WINDOW_PACKETS, ReplayWindow
 
 
 def test_a_packet_is_new_once() -> None:

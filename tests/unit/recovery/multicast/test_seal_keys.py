@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshmsg.recovery.loss_detector import NEVER
-from meshmsg.recovery.seal_keys import GENERATION_BITS, GIVEN_MAX, SealKeys
+from meshmsg.recovery.multicast.seal_keys import GENERATION_BITS, GIVEN_MAX, SealKeys
+from meshmsg.recovery.stream.loss_detector import NEVER
 
 SPAN = 1 << GENERATION_BITS
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from meshmsg import _places
-from meshmsg._places import Places
+from meshmsg.recovery.stream import places as _places
+from meshmsg.recovery.stream.places import Places
 
 
 def test_a_stream_that_is_back_goes_on_where_it_was_once() -> None:

@@ -1,0 +1,1 @@
+"""What the bridges to other systems share: their life, publishing, plain-text protocols."""

@@ -1,0 +1,1 @@
+"""Work groups, both ends: the consumer in one peer, the dispatcher in the publisher."""

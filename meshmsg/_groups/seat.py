@@ -1,0 +1,106 @@
+"""The seat of a work group on a stream, its ledger row, and its figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meshmsg.recovery.groups.group import WorkGroup
+from meshmsg.recovery.stream.flow_control import Claim
+from meshmsg.recovery.stream.ledger import LedgerRow
+
+if TYPE_CHECKING:
+    from meshmsg._publish.published_stream import Outlet
+
+KEEP_S = 600.0
+
+
+class Seat:
+    """One group on one stream."""
+
+    def __init__(self, outlet: Outlet, group: WorkGroup, claim: Claim, *, declared: bool) -> None:
+        self.outlet = outlet
+        self.group = group
+        self.claim = claim
+        self.declared = declared
+        self.empty_since: float | None = None
+        self.proven = False  #: a member has been connected
+        self.kept = outlet.log is not None  #: what it has done is remembered on disk
+        self.dropped = False  #: somebody has removed what is remembered of it
+        self.fetching = False  #: from disk
+        self.dead: Outlet | None = None  #: where what it gives up goes
+        self.bury_at = 0.0  #: when to try again what could not be kept there
+        self.noted_changes = 0  #: the group's `changes` when it was noted to be saved
+        self.save_number = self.saved_number = 0
+        #: Members that may have work, as they are to be on disk, and those that are there already.
+        self.names: set[int] = set()
+        self.saved_names: frozenset[int] = frozenset()
+        #: Connected, and get work when they are named there: how much ahead.
+        self.entering: dict[int, int] = {}
+        self.awaited: set[int] = set()  #: members of an earlier start that have yet to speak
+        self.awaited_until: float | None = None
+        #: By member: where it is, and the last message of it that is not on disk.
+        self.heard: dict[int, tuple[bytes, int]] = {}
+        keep = outlet.config.group_keep
+        #: How long it stays without members; `None`: for ever.
+        self.keep_s = float(keep) if keep is not None else None if self.kept else KEEP_S
+
+
+def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:
+    """The group's row; what is in flight is counted apart from the rest, so that it is a check."""
+    group = seat.group
+    return LedgerRow(
+        stream=seat.outlet.stream,
+        epoch=seat.outlet.epoch,
+        subscription=f"group {group.name}",
+        published=stop - group.start,
+        delivered=group.acked,
+        filtered=group.filtered,
+        lost=dict(group.lost),
+        in_flight=in_flight,
+        state=state,
+        dead=group.dead,
+    )
+
+
+def live_row(seat: Seat) -> LedgerRow:
+    """The row of a group that is there."""
+    group, next_ = seat.group, seat.outlet.sender.next
+    state = "live" if group.members else "no members"
+    return row_of(seat, next_, state, in_flight=group.pending(next_) + group.in_flight)
+
+
+def group_stats(seat: Seat) -> dict[str, Any]:
+    """Its figures, as plain data."""
+    group = seat.group
+    next_ = seat.outlet.sender.next
+    return {
+        "name": group.name,
+        "order": group.policy.order,
+        "max_attempts": group.policy.max_attempts,
+        "topics": list(group.policy.patterns),
+        "lag": group.pending(next_) + group.in_flight,
+        "pending": group.pending(next_),
+        "in_flight": group.in_flight,
+        "acked": group.acked,
+        "filtered": group.filtered,
+        "redelivered": group.redelivered,
+        "nacked": group.nacked,
+        "timed_out": group.timed_out,
+        "returned": group.returned_count,
+        "recalled": group.recalled,
+        "awaited": len(seat.awaited),
+        "stale_acks": group.stale,
+        "dead": group.dead,
+        "lost": dict(group.lost),
+        "declared": seat.declared,
+        "members": [
+            {
+                "name": member.label,
+                "prefetch": member.prefetch,
+                "in_flight": member.in_flight,
+                "delivered": member.delivered,
+                "acked": member.acked,
+            }
+            for member in group.members.values()
+        ],
+    }

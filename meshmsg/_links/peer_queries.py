@@ -1,0 +1,136 @@
+"""Questions between peers: figures, ledger and clock, asked by either side of a connection.
+
+Figures take a while to put together, and who asks does not pay for it.  So those who ask wait until
+they are put together the next time, for all of them at once, which takes no more than a part of the
+I/O thread's time (`SHARE`).  Each gets what was there when it asked, or newer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from meshmsg._model.errors import ProtocolError, WaitTimeout
+from meshmsg._wire import control as c
+
+if TYPE_CHECKING:
+    from meshmsg._links.outbound_peer import Link
+    from meshmsg._peer.node import Node
+
+#: Questions that wait for figures or a ledger, of all and of one peer.
+WAITING_MAX = 1000
+WAITING_EACH_MAX = 64
+#: Of the time of the I/O thread, to put figures together.
+SHARE = 0.1
+#: A ledger is asked of all subscribers first: for so long, and so often at most.
+LEDGER_S = 1.0
+REFRESH_S = 0.02
+NEVER = float("inf")
+
+
+class _Waiting(NamedTuple):
+    """A question that is yet to be answered."""
+
+    asker: Link | bytes
+    number: int
+    deadline: float
+
+
+class Questions:
+    """Those that others asked of a node, and those that it asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._asked: dict[int, tuple[threading.Event, list[c.Answer], Link | bytes]] = {}
+        self._numbers = 0
+        self._for_stats: list[_Waiting] = []
+        self._for_ledger: list[_Waiting] = []  # until subscribers are asked the next time
+        self._for_status: list[tuple[_Waiting, int]] = []  # until these have answered
+        self._stats_due = self._ledger_due = self._refresh_due = 0.0
+
+    def on_ask(self, asker: Link | bytes, ask: c.Ask, now: float) -> None:
+        """A peer asks."""
+        node, question = self._node, _Waiting(asker, ask.number, now + LEDGER_S)
+        if ask.what == "clock":
+            node.post(asker, c.encode_answer(ask.number, {"time_ns": time.time_ns()}))
+        elif ask.what not in ("stats", "ledger"):
+            raise ProtocolError(f"asked for {ask.what!r}")
+        elif self._is_asking_much(asker):
+            node.counters["questions_dropped"] += 1
+        else:
+            (self._for_stats if ask.what == "stats" else self._for_ledger).append(question)
+
+    def _is_asking_much(self, asker: Link | bytes) -> bool:
+        waiting = [*self._for_stats, *self._for_ledger, *(one for one, _ in self._for_status)]
+        mine = sum(question.asker == asker for question in waiting)
+        return len(waiting) >= WAITING_MAX or mine >= WAITING_EACH_MAX
+
+    def on_tick(self, now: float) -> float:
+        """Answer those whose time has come; returns when to come again."""
+        return min(self._tell_stats(now), self._tell_ledger(now))
+
+    def _tell_stats(self, now: float) -> float:
+        if self._for_stats and now >= self._stats_due:
+            waiting, self._for_stats = self._for_stats, []
+            self._answer(waiting, self._node.stats())
+            self._stats_due = now + (time.monotonic() - now) / SHARE
+        return self._stats_due if self._for_stats else NEVER
+
+    def _tell_ledger(self, now: float) -> float:
+        subscribers = self._node.publisher.subscribers
+        if self._for_ledger and now >= self._refresh_due:
+            fresh = subscribers.start_refresh()
+            self._for_status += [(question, fresh) for question in self._for_ledger]
+            self._for_ledger.clear()
+            self._refresh_due = now + REFRESH_S
+        if self._for_status and now >= self._ledger_due:
+            is_fresh = {n: subscribers.is_fresh(n) for n in {n for _, n in self._for_status}}
+            done = [q for q, n in self._for_status if is_fresh[n] or now >= q.deadline]
+            if done:
+                self._for_status = [one for one in self._for_status if one[0] not in done]
+                rows = [row.as_dict() for row in self._node.ledger().rows]
+                self._answer(done, {"peer": self._node.config.name, "rows": rows})
+                self._ledger_due = now + (time.monotonic() - now) / SHARE
+        return now + REFRESH_S if self._for_status or self._for_ledger else NEVER
+
+    def _answer(self, waiting: list[_Waiting], body: Any) -> None:
+        answer = c.encode_answer(0, body)
+        for question in waiting:
+            self._node.post(question.asker, c.Answer(question.number, answer.body))
+
+    def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
+        """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
+        event = threading.Event()
+        answer: list[c.Answer] = []
+        self._numbers += 1
+        number = self._numbers
+        self._asked[number] = (event, answer, target)
+        try:
+            self._node.post(target, c.Ask(number, what))
+            if not event.wait(timeout) or not answer:
+                self._node.check_running()
+                raise WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
+        finally:
+            del self._asked[number]
+        try:
+            return c.decode_answer(answer[0])  # here: the I/O thread has others to serve
+        except ProtocolError as error:
+            raise WaitTimeout(f"{address}: its {what} cannot be read: {error}") from None
+
+    def kinds_awaited(self, source: Link | bytes) -> tuple[str, ...]:
+        """Return which kinds of large messages somebody may send: an answer, if it was asked."""
+        is_asked = self._asked and any(one[2] == source for one in list(self._asked.values()))
+        return ("answer",) if is_asked else ()
+
+    def on_answer(self, source: Link | bytes, message: c.Answer) -> None:
+        """An answer came; it counts only if it is of whom was asked."""
+        waiting = self._asked.get(message.number)
+        if waiting is not None and waiting[2] == source:
+            waiting[1].append(message)
+            waiting[0].set()
+
+    def close(self) -> None:
+        """Nobody will answer any more."""
+        for event, _, _ in list(self._asked.values()):
+            event.set()

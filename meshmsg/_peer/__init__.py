@@ -1,0 +1,1 @@
+"""The peer that users hold, and the node that joins the role rooms below it."""

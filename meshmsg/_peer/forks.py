@@ -1,0 +1,88 @@
+"""After a fork: the child has copies of its parent's peers, and none of their threads.
+
+A copy that went on would give numbers to events that the parent gives to others, write to the same
+places in the same log, and wait for locks whose owners do not exist in the child.  So the parts of
+an open peer that users' objects lead to change their class in the child, before other code runs:
+the node, the publishing side, the subscriptions, and what watches presence.  Whatever is asked of
+one then raises `ForkedError`.  Publishing and receiving look at nothing for that.
+
+What they hold stays as it is and is never freed: to close a socket is the parent's to do.  The
+descriptors that would be in the way of the parent's next start are closed where they are opened:
+those of logs in `recovery.log.files`, those of ZeroMQ in `transports.inherited`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from meshmsg._model.errors import ForkedError
+
+if TYPE_CHECKING:
+    from meshmsg._groups.consumer import Member
+    from meshmsg._peer.node import Node
+    from meshmsg._receive.subscription_io import Intake
+
+_nodes: WeakSet[Node] = WeakSet()
+_kept: list[object] = []
+_pid = os.getpid()
+
+
+def _ask(part: object, name: str) -> Any:
+    if name == "__class__":  # which `isinstance` asks for
+        return type(part)
+    raise ForkedError(_owner_of[type(part)])
+
+
+def _refuse(part: object, *_: object) -> None:
+    raise ForkedError(_owner_of[type(part)])
+
+
+#: What a part becomes: whatever is asked of it raises.
+_FORKED = {
+    "__getattribute__": _ask,
+    "__setattr__": _refuse,
+    "__enter__": _refuse,
+    "__exit__": _refuse,
+}
+#: The process that opened the parts of each such class.
+_owner_of: dict[type, int] = {}
+
+
+def own(node: Node) -> None:
+    """Keep the node of a peer from children that are forked from now on."""
+    _nodes.add(node)
+
+
+def is_forked(part: object) -> bool:
+    """Return True for a part of a peer that another process has opened."""
+    return type(part) in _owner_of
+
+
+def _disown(part: Any, owner: int) -> None:
+    kind = type(part)
+    forked = type(kind.__name__, (kind,), dict(_FORKED))
+    _owner_of[forked] = owner
+    part.__class__ = forked
+    _kept.append(part)
+
+
+def _after_fork() -> None:
+    """Run in the child, whose only thread is the one that forked."""
+    global _pid
+    owner, _pid = _pid, os.getpid()
+    for node in list(_nodes):
+        inlets: list[Intake | Member] = [*node.intakes.values(), *node.members.values()]
+        inlets += node.parting.values()
+        hub = node.finder.hub
+        node.publisher.forget_routes()  # the compiled core has them at hand
+        for inlet in inlets:
+            deque(inlet.iterator, maxlen=0)  # whoever iterates has it at hand
+        for part in (*inlets, *hub.conditions(), hub, node.publisher, node):
+            _disown(part, owner)
+    _nodes.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

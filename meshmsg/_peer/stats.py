@@ -1,0 +1,68 @@
+"""Figures of a subscription or of a member of a group, as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from meshmsg._groups.consumer import Member
+from meshmsg._receive.subscription_io import Intake
+
+
+def inlet_stats(name: str, inlet: Intake | Member) -> dict[str, Any]:
+    """What `stats()` says of one."""
+    return _member_stats(name, inlet) if isinstance(inlet, Member) else _intake_stats(name, inlet)
+
+
+def _member_stats(name: str, member: Member) -> dict[str, Any]:
+    return {
+        "name": name,
+        "group": member.options.group,
+        "topics": [pattern.text for pattern in member.filter.patterns],
+        "counters": dict(sorted(member.counters.items())),
+        "evictions": [],
+        "sources": [
+            {
+                "stream": source.info.name,
+                "epoch": source.epoch,
+                "delivered": source.delivered,
+                "redelivered": source.redelivered,
+                "acked": source.acked,
+            }
+            for source in member.sources()
+        ],
+    }
+
+
+def _unheard(intake: Intake) -> Counter[str]:
+    """Why nothing is received of streams that send packets: there is no source to count them at."""
+    counters: Counter[str] = Counter()
+    for source in list(intake._by_name.values()):
+        if source.receiver is None and source.packets is not None:
+            counters += source.packets.refused()
+    return counters
+
+
+def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topics": [pattern.text for pattern in intake.filter.patterns],
+        "counters": dict(sorted((intake.counters + intake.foreign() + _unheard(intake)).items())),
+        "evictions": list(intake.evictions),
+        "refusals": dict(intake.refusals),
+        "sources": [
+            {
+                **(source.receiver.counters if source.receiver else {}),
+                "stream": source.info.name,
+                "epoch": source.books.epoch,
+                "received": source.receiver.next if source.receiver else 0,
+                "missing": source.receiver.missing if source.receiver else 0,
+                "nacks": source.receiver.nacks if source.receiver else 0,
+                "delivered": source.books.delivered,
+                "filtered": source.books.filtered,
+                "lost": dict(source.books.lost),
+                **({"multicast": source.packets.stats()} if source.packets else {}),
+            }
+            for source in intake.sources()
+        ],
+    }

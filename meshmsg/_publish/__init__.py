@@ -1,0 +1,1 @@
+"""From `publish()` to a socket: streams, subscribers, backpressure, the durable log, multicast."""

@@ -1,0 +1,514 @@
+"""The subscribers of a peer's streams: who they are, what they are told, and what they report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from meshmsg._model.errors import ClosedError
+from meshmsg._model.message_fields import NACK_RANGES_MAX, as_text
+from meshmsg._model.topics import TopicFilter
+from meshmsg._publish.published_stream import Outlet
+from meshmsg._publish.stream_counts import claim_row
+from meshmsg._replay.log_reads import Chapter
+from meshmsg._wire.control import (
+    Commit,
+    Evicted,
+    Figures,
+    Gone,
+    Nack,
+    Repair,
+    Start,
+    Status,
+    StatusPlease,
+    Subscribe,
+    Subscribed,
+    Unsubscribed,
+    encode_message,
+    subscription_token,
+)
+from meshmsg.recovery.stream.absence import Absence
+from meshmsg.recovery.stream.ledger import LedgerRow
+from meshmsg.recovery.stream.loss_detector import NEVER
+from meshmsg.recovery.stream.quotas import Owner, Quota
+
+if TYPE_CHECKING:
+    from meshmsg._publish.publisher import PublisherSide
+
+log = logging.getLogger("meshmsg.peer")
+
+FINISHED_MAX = 1000
+#: Of all who dial, and of one of them.
+SUBSCRIPTIONS_MAX = 10_000
+SUBSCRIPTIONS_EACH_MAX = 2000
+#: No further repairs while so much waits to leave for whoever asks.
+REPAIR_UNSENT_BYTES_MAX = 16 * 1024 * 1024
+
+Range = tuple[int, int]
+
+
+class RemoteSubscription:
+    """A subscription of another peer, as the publisher knows it."""
+
+    def __init__(
+        self, request: Subscribe, link: bytes, peer: str, instance: int, owner: Owner
+    ) -> None:
+        self.sub = request.sub
+        self.instance = instance
+        self.owner = owner
+        self.link = link
+        self.peer = peer
+        self.label = f"{peer}/{request.name or '-'}#{request.sub & 0xFFFFFF:06x}"
+        self.hold = request.hold and bool(request.name)
+        self.cursor = f"{peer}/{request.name}"  #: by which a log knows what it holds for it
+        self.filter = TopicFilter(request.patterns)
+        self.starts: dict[str, Start] = {}
+        self.admitted: set[str] = set()
+        self.confirmed: set[str] = set()  #: streams of which it has heard that it is
+        self.absence = Absence()
+        self.waited = True  #: while it is away
+        self.resumed: set[str] = set()  #: streams on which it was here, until it was forgotten
+        self.answered = 0
+
+
+class Subscribers:
+    """All subscriptions of other peers; they share the publishing side's lock."""
+
+    def __init__(self, side: PublisherSide) -> None:
+        self._side = side
+        self._gates = side.gates
+        self._lock = side._lock
+        self._changed = side._changed
+        self._outlets = side._outlets
+        self.counters = side.counters
+        self.subs: dict[int, RemoteSubscription] = {}
+        self.away: dict[int, RemoteSubscription] = {}  #: of these, who left first comes first
+        self.quota = Quota(SUBSCRIPTIONS_EACH_MAX, SUBSCRIPTIONS_MAX)
+        self.tokens: set[int] = set()  #: of those whose pipes are there
+        self.finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)  #: of those who left
+        self.called = True  #: the data socket may have something to tell
+        self._asked = 0
+
+    # --- what they say: the I/O thread ---
+
+    def on_subscribe(
+        self, link: bytes, peer: str, instance: int, request: Subscribe, now: float
+    ) -> None:
+        """A subscription asks to be taken; it is as soon as its pipe is seen too."""
+        owner = self._side.owner_of(link)
+        # Of streams that are not here nothing is kept: whoever asks heard of them from us.
+        starts = {start.stream: start for start in request.starts if start.stream in self._outlets}
+        with self._changed:
+            remote = self.subs.get(request.sub)
+            if remote is None:
+                self._replace(peer, instance, owner, now)
+                reason = "no such stream here" if not starts else self._make_room(owner, now)
+                if reason:
+                    self.counters["subscriptions_refused"] += 1
+                    self.refuse(link, request, reason)
+                    return
+                remote = RemoteSubscription(request, link, peer, instance, owner)
+                self.subs[request.sub] = remote
+                self.quota.take(owner)
+                for row in [r for r in self.finished if r.subscription == remote.label]:
+                    self.finished.remove(row)  # it is back, and goes on with its books
+                    remote.resumed.add(row.stream)
+            else:
+                self.quota.free(remote.owner)
+                self.quota.take(owner)
+                remote.link, remote.owner = link, owner
+                remote.absence.silent_since = None
+                remote.hold = request.hold and bool(request.name)
+            remote.starts.update(starts)
+            self.drain_tokens(now)
+            if request.sub in self.tokens:
+                self._admit(remote, now)
+
+    def _replace(self, peer: str, instance: int, owner: Owner, now: float) -> None:
+        """A peer that was started again does not come back for its old subscriptions."""
+        for old in list(self.away.values()):
+            same = (old.peer, old.owner.host) == (peer, owner.host)
+            if same and old.instance != instance:
+                self._forget(old.sub, "gone", now)
+
+    def _make_room(self, owner: Owner, now: float) -> str:
+        """Return why there is no place for another subscription; empty if there is."""
+        giver = self.quota.giver(owner)
+        if giver != owner and self._displace_away(owner, giver, now):
+            return ""
+        if giver is None:
+            self.counters["subscriptions_full"] += 1
+            return f"no room: you have {self.quota.owners[owner]:,} subscriptions here already"
+        if giver != owner:
+            last = next(r for r in reversed(self.subs.values()) if r.owner == giver)
+            self.counters["subscriptions_displaced"] += 1
+            log.warning("%s gives its place to others: its peer has most of them", last.label)
+            self._tell(last.link, last.sub, [*last.admitted, *last.starts], "others need the room")
+            self._forget(last.sub, "gone", now)
+        return ""
+
+    def _displace_away(self, owner: Owner, giver: Owner | None, now: float) -> bool:
+        """Forget who is longest away of those who have to give a place; False if all are there."""
+        host = (giver or owner).host
+        for remote in self.away.values():
+            if remote.owner == owner or (
+                remote.owner.host == host and not self.quota.is_over(owner)
+            ):
+                self.counters["subscriptions_displaced"] += 1
+                self._forget(remote.sub, "gone", now)
+                return True
+        return False
+
+    def refuse(self, link: bytes, request: Subscribe, reason: str, *, final: bool = False) -> None:
+        """Tell a subscription that it was not taken, and why."""
+        self._tell(link, request.sub, [s.stream for s in request.starts], reason, final=final)
+
+    def put_off(self, remote: RemoteSubscription, outlet: Outlet, reason: str) -> None:
+        """With the lock held: tell a subscription that it has to wait for a stream, and why."""
+        self._tell(remote.link, remote.sub, [outlet.stream], f"not yet: {reason}")
+
+    def _tell(
+        self, link: bytes, sub: int, streams: list[str], reason: str, *, final: bool = False
+    ) -> None:
+        text = as_text(reason)
+        self._side._post_pages(
+            link, lambda some, _: Unsubscribed(sub, some, text, refused=final), streams
+        )
+
+    def _admit(self, remote: RemoteSubscription, now: float) -> None:
+        remote.absence = Absence()
+        self.away.pop(remote.sub, None)
+        starts, remote.starts = remote.starts, {}
+        for name, start in starts.items():
+            outlet = self._outlets.get(name)
+            if outlet is not None and self._side.durable.wants(remote, outlet, start):
+                self._side.durable.admit(remote, outlet, start)
+            elif outlet is not None:
+                self.admit_to(remote, outlet, start, (), now)
+        for name in remote.admitted:
+            flow = self._outlets[name].sender.flow
+            claim = flow.claims.get(remote.sub)
+            if claim is not None:
+                flow.come_back(claim, now=now)
+        self._changed.notify_all()
+
+    def admit_to(
+        self,
+        remote: RemoteSubscription,
+        outlet: Outlet,
+        start: Start,
+        past: Sequence[Chapter],
+        now: float,
+    ) -> None:
+        """Tell a subscription what is its: epochs that are over, oldest first, then this one."""
+        sub, name, sender = remote.sub, outlet.stream, outlet.sender
+        for epoch, origin, first, stop in past:
+            over = Subscribed(sub, name, epoch, origin, first, stop, first, over=True)
+            self._side._post(remote.link, over)
+        known = sub in sender.flow.claims
+        given = sender.admit(
+            sub,
+            remote.label,
+            [pattern.text for pattern in remote.filter.patterns],
+            start.kind,
+            start.value,
+            start.epoch,
+            returns=name in remote.resumed,
+            now=now,
+        )
+        behind = bool(past) or (given.start < given.next and not known)
+        if outlet.log is not None and behind:
+            sender.flow.let_go(sender.flow.claims[sub], now=now)
+            self._gates.reopen(outlet)
+        remote.admitted.add(name)
+        packets = outlet.packets
+        self._side._post(
+            remote.link,
+            Subscribed(
+                sub,
+                name,
+                given.epoch,
+                given.origin,
+                given.first,
+                given.next,
+                given.start,
+                0 if packets is None else packets.admit(sub, now),
+                seal=None if packets is None else packets.seal_info(),
+            ),
+        )
+
+    def on_nack(self, link: bytes, message: Nack) -> None:
+        """Send again what was asked for, as far as it is there."""
+        sub, stream = message.sub, message.stream
+        if not self.may_repair(link):
+            return
+        outlet = self._outlets.get(stream)
+        with self._lock:
+            known = self.subs.get(message.sub)
+            if outlet is None or known is None or known.link != link:
+                self.counters["strange_nacks"] += 1
+                return
+            self.counters["nacks"] += 1
+            answer = outlet.sender.repair(
+                sub, message.epoch, message.ranges, self._side._tuning.repair_bytes_max
+            )
+        if answer.in_log:
+            if answer.stored:
+                message = msgspec.structs.replace(message, ranges=answer.stored)
+            self._side.durable.answer(link, outlet, message)
+        else:
+            self.answer_nack(link, message, answer.frames, answer.gone)
+
+    def may_repair(self, link: bytes) -> bool:
+        """Return False while too much is unsent to whoever asks; it will ask again."""
+        if self._side.unsent_bytes(link) < REPAIR_UNSENT_BYTES_MAX:
+            return True
+        self.counters["repairs_put_off"] += 1
+        return False
+
+    def answer_nack(
+        self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
+    ) -> None:
+        """Send repairs, and what cannot be repaired."""
+        if not self.may_repair(link):
+            return
+        sub, stream = message.sub, message.stream
+        parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in frames]
+        last: Repair | Gone = Repair(sub, stream, message.number)
+        for reason, ranges in gone.items():
+            for at in range(0, len(ranges), NACK_RANGES_MAX):
+                some = ranges[at : at + NACK_RANGES_MAX]
+                last = Gone(sub, stream, message.epoch, some, reason, message.number)
+                parts.append([encode_message(msgspec.structs.replace(last, answers=0))])
+        if parts:
+            parts[-1][0] = encode_message(last)  # the last one says that the answer is complete
+        for part in parts:
+            self._side._send_control(link, part)
+        self.counters["repaired_frames"] += len(frames)
+
+    def on_status(self, link: bytes, message: Status, now: float) -> None:
+        """A subscription tells how far it is."""
+        with self._changed:
+            remote = self.subs.get(message.sub)
+            if remote is None or remote.link != link:
+                self.counters["strange_status"] += 1
+                return
+            remote.answered = max(remote.answered, message.answers)
+            for figures in message.figures:
+                if figures.stream in remote.admitted:
+                    remote.confirmed.add(figures.stream)
+                    self._note_holder(remote, figures.stream)
+                self._on_figures(message.sub, figures, now)
+            if message.closed:
+                self._forget(remote.sub, "closed", now)
+            self._changed.notify_all()
+
+    def _note_holder(self, remote: RemoteSubscription, stream: str) -> None:
+        outlet = self._outlets.get(stream)
+        if remote.hold and outlet is not None and outlet.log is not None:
+            outlet.log.holds.heard(remote.cursor)
+
+    def _on_figures(self, sub: int, figures: Figures, now: float) -> None:
+        outlet = self._outlets.get(figures.stream)
+        if outlet is None or figures.epoch != outlet.epoch:
+            return
+        claim = outlet.sender.flow.claims.get(sub)
+        if claim is not None and figures.start < claim.start:
+            claim.start = figures.start  # it was here before, and counts from there
+        taken = outlet.sender.flow.report(
+            sub,
+            received=figures.received,
+            consumed=figures.consumed,
+            delivered=figures.delivered,
+            filtered=figures.filtered,
+            lost=figures.lost,
+            stop=outlet.sender.next,
+            now=now,
+        )
+        if taken is None:
+            self.counters["strange_figures"] += 1
+        self._gates.reopen(outlet)
+
+    def on_commit(self, link: bytes, message: Commit) -> None:
+        """A subscription that holds a log back says what it is done with."""
+        with self._lock:
+            remote = self.subs.get(message.sub)
+            if remote is None or remote.link != link:
+                self.counters["strange_commits"] += 1
+            else:
+                self._side.durable.on_commit(remote, message)
+
+    # --- their coming and going: with the lock held ---
+
+    def drain_tokens(self, now: float) -> float:
+        """See whose pipes have come or gone.
+
+        Whoever sends takes ZeroMQ's call, too: a publisher looks without being called.
+        """
+        assert self._side._fanout is not None
+        if not (self.called or self._side.count()):
+            return NEVER
+        for came, topic in self._side._fanout.drain():
+            if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
+                continue
+            sub = int.from_bytes(topic[4:], "little")
+            remote = self.subs.get(sub)
+            if came:
+                self.tokens.add(sub)
+                if remote is not None:
+                    remote.absence.detached_at = None
+                    if remote.absence.since is None:  # else it has yet to say who it is
+                        self._admit(remote, now)
+            else:
+                self.tokens.discard(sub)
+                if remote is not None:
+                    remote.absence.detached_at = now
+                    self._set_aside(remote, now)
+        self.called = not self._side._fanout.drained
+        return now if self.called else NEVER
+
+    def _set_aside(self, remote: RemoteSubscription, now: float) -> None:
+        """One is away: wait for it as long as it is waited for, and no longer."""
+        absence, sub = remote.absence, remote.sub
+        assert absence.since is not None
+        self.away[sub] = remote
+        attached = absence.detached_at is None
+        waited = absence.is_waited_for(self._side._tuning.subscriber_wait_s, now=now)
+        remote.waited = waited
+        for outlet in self._outlets.values():
+            flow = outlet.sender.flow
+            claim = flow.claims.get(sub)
+            if claim is not None and outlet.log is not None:
+                # The log has what it missed: nobody need wait for it meanwhile.
+                flow.let_go(claim, now=now)
+            if claim is not None:
+                flow.leave(claim, absence.since, attached=attached, waited=waited, now=now)
+            if outlet.packets is not None and not waited:
+                # Nobody waits for packets of a process that has ended; one that lives reports
+                # again.
+                outlet.packets.sender.release(sub)
+            self._gates.reopen(outlet)
+        self._changed.notify_all()
+
+    def tend_away(self, now: float) -> float:
+        """Those who have been away for too long are not waited for, and then forgotten."""
+        tuning = self._side._tuning
+        for remote in list(self.away.values()):
+            absence = remote.absence
+            if absence.is_over(tuning.subscriber_return_s, now=now):
+                log.info("%s has not come back: nothing is kept for it any more", remote.label)
+                self._forget(remote.sub, "gone", now)
+            elif remote.waited and not absence.is_waited_for(tuning.subscriber_wait_s, now=now):
+                self._set_aside(remote, now)
+        return NEVER
+
+    def lose_link(self, link: bytes, last_seen: float, now: float) -> None:
+        """A peer fell silent: its subscriptions are away."""
+        for remote in [r for r in self.subs.values() if r.link == link]:
+            if remote.admitted:
+                remote.absence.silent_since = last_seen
+                self._set_aside(remote, now)
+            else:
+                self._forget(remote.sub, "gone", now)
+
+    def forget_link(self, link: bytes, now: float) -> None:
+        """A peer left: its subscriptions with it."""
+        for remote in [r for r in self.subs.values() if r.link == link]:
+            self._forget(remote.sub, "gone", now)
+
+    def _forget(self, sub: int, state: str, now: float) -> None:
+        remote = self.subs.pop(sub, None)
+        if remote is None:
+            return
+        self.away.pop(sub, None)
+        self.quota.free(remote.owner)
+        for outlet in self._outlets.values():
+            claim = outlet.sender.flow.release(sub, now=now)
+            if outlet.packets is not None:
+                outlet.packets.sender.forget(sub)
+            if claim is not None and claim.reported:
+                self.finished.append(claim_row(outlet, claim, claim.consumed, state))
+            self._gates.reopen(outlet)
+        self._changed.notify_all()
+
+    def evict(self, outlet: Outlet, sub: int, label: str, count: int = 1) -> None:
+        """Say whom a stream does not wait for any more, and tell it."""
+        waited = outlet.config.evict_after
+        reason = f"blocked {outlet.stream} for {waited:g} s without reading"
+        log.warning("evicted %s: it %s", label, reason)
+        self.counters["evictions"] += count
+        remote = self.subs.get(sub)
+        if remote is not None:
+            self._side._post(remote.link, Evicted(sub, outlet.stream, f"you {reason}"))
+
+    # --- waiting for them: any thread ---
+
+    def wait_for(self, topic: str, count: int, timeout: float | None) -> int:
+        """How many subscribers take the topic, once there are `count` or the time is up."""
+        outlet = self._side._find(topic)
+        with self._changed:
+            gates = self._gates
+            self._changed.wait_for(
+                lambda: (
+                    gates.closed
+                    or outlet.stream in gates.rivals
+                    or self._takers(outlet, topic) >= count
+                ),
+                timeout,
+            )
+            if gates.closed:
+                raise ClosedError(gates.closed_text)
+            gates.check_name(outlet)
+            return self._takers(outlet, topic)
+
+    def _takers(self, outlet: Outlet, topic: str) -> int:
+        # Of a durable stream only those count who know it: after a crash they ask for what they
+        # missed, while one whose answer was lost with the process would start anew.  And of
+        # packets a receiver takes none before it knows with which one it begins.
+        name, knows = outlet.stream, outlet.log is not None or outlet.packets is not None
+        known = sum(
+            sub.absence.since is None
+            and name in (sub.confirmed if knows else sub.admitted)
+            and sub.filter.matches(topic)
+            for sub in self.subs.values()
+        )
+        # What multicast receivers without a connection take of the stream is their own affair.
+        known += self._side.groups.takers(outlet, topic)
+        return known + (outlet.packets.strangers(self.subs) if outlet.packets is not None else 0)
+
+    def refresh(self, timeout: float) -> None:
+        """Have all subscribers report and wait for their answers, as long as the time allows."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            number = self.ask_status(set(self.subs))
+            self._changed.wait_for(
+                lambda: self._answered(number), max(0.0, deadline - time.monotonic())
+            )
+
+    def start_refresh(self) -> int:
+        """Ask every subscriber for its status; `is_fresh` tells when they answered."""
+        with self._lock:
+            return self.ask_status(set(self.subs))
+
+    def is_fresh(self, number: int) -> bool:
+        """Whether every subscriber that is there has answered this question."""
+        with self._lock:
+            return self._answered(number)
+
+    def _answered(self, number: int) -> bool:
+        present = [r for r in self.subs.values() if r.absence.since is None]
+        return all(r.answered >= number for r in present)
+
+    def ask_status(self, subs: set[int]) -> int:
+        """With the lock held: have subscribers report; the number comes back in their answer."""
+        self._asked += 1
+        for sub in subs:
+            remote = self.subs.get(sub)
+            if remote is not None:
+                self._side._post(remote.link, StatusPlease(sub, self._asked))
+        return self._asked

@@ -1,0 +1,1 @@
+"""From a socket to `for event in events`: subscriptions and their incoming streams."""

@@ -1,0 +1,41 @@
+"""How the I/O thread divides its time: nobody has more than a slice of it in one turn.
+
+The thread serves all connections, and while it runs all other threads of the process wait for the
+interpreter's lock: consumers, and whoever publishes.  One connection can have it busy all the time,
+with messages that are all valid.  So
+
+- a message is small, and costs about a millisecond at most (`_model.message_fields`);
+- of one connection, or one socket that many share, messages are handled for `TURN_S` in a turn,
+  then come the others; what answers take is divided likewise;
+- after a turn that took so long, the thread lets go of the lock for a moment (`give_way`).  A
+  thread that waits for it gets it then.  Otherwise it would wait for 5 ms, the interpreter's switch
+  interval, and again whenever the I/O thread had let go of the lock too shortly to be noticed.
+"""
+
+from __future__ import annotations
+
+import time
+
+#: What one connection has of a turn: so many messages, for so long.
+MESSAGES_A_TURN = 256
+TURN_S = 0.001
+#: The shortest sleep: with the kernel's timer slack, about 0.1 ms.
+PAUSE_S = 0.00005
+
+
+class Slice:
+    """A slice of a turn that begins now."""
+
+    __slots__ = ("_stop",)
+
+    def __init__(self) -> None:
+        self._stop = time.monotonic() + TURN_S
+
+    def is_over(self) -> bool:
+        """Return True when it is the turn of others."""
+        return time.monotonic() >= self._stop
+
+    def give_way(self) -> None:
+        """Let other threads run, if it is over."""
+        if self.is_over():
+            time.sleep(PAUSE_S)

@@ -1,0 +1,1 @@
+"""Work groups: who gets an event, until it is settled."""

@@ -1,0 +1,1 @@
+"""The durable log: the one core that touches disk, through `files`."""

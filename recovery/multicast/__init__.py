@@ -1,0 +1,1 @@
+"""Multicast: packets, repair by NACK, parity, pacing, seals."""

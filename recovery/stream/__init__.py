@@ -1,0 +1,1 @@
+"""One stream, both ends: numbers, gaps, repair, flow control, the ledger."""

@@ -1,0 +1,1 @@
+"""The sink daemon: records the mesh and writes tables, each event once."""

@@ -1,0 +1,1 @@
+"""The Spark data source `meshmsg`: plans by position and reads logs in parallel."""

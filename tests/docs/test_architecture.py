@@ -1,0 +1,107 @@
+"""docs/architecture.md says what the code is: paths, rooms, threads, locks, words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PRODUCT = ("meshmsg", "recovery", "transports", "spark_sink", "pyspark_meshmsg")
+LOCKS = {"Lock", "RLock", "Condition"}
+
+
+def section(title: str) -> str:
+    """The text of one section, without its heading."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    assert found, f"docs/architecture.md has no section {title}"
+    return found[1]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of each row of the tables in a text, without heads."""
+    for line in text.splitlines():
+        if line.startswith("|") and not re.match(r"\|[-:| ]+\|$", line):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Every product module by its path, each once: links are left out."""
+    for room in PRODUCT:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            relative = path.relative_to(ROOT)
+            if not any((ROOT / parent).is_symlink() for parent in relative.parents):
+                yield relative.as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def made_by_threading(node: ast.AST, names: set[str]) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "threading"
+        and node.func.attr in names
+    )
+
+
+def locks_of(tree: ast.Module) -> set[str]:
+    """The names under which a module keeps its locks."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and made_by_threading(node.value, LOCKS):
+            for target in node.targets:
+                assert isinstance(target, ast.Attribute | ast.Name)
+                found.add(target.attr if isinstance(target, ast.Attribute) else target.id)
+    return found
+
+
+def named_paths() -> Iterator[str]:
+    """Each path in backticks; a bare file name stands in the folder of the path before it."""
+    folder = ""
+    for line in PAGE.splitlines():
+        for name in re.findall(r"`([\w./]+(?:\.py|\.c|\.md|\.toml|/))`", line):
+            if "/" in name:
+                folder = name.rstrip("/").rpartition("/")[0]
+                yield name
+            elif not (ROOT / name).exists():
+                yield f"{folder}/{name}" if folder else name
+
+
+@pytest.mark.parametrize("path", sorted(set(named_paths())))
+def test_every_path_on_the_page_exists(path: str) -> None:
+    assert (ROOT / path).exists(), path
+
+
+def test_every_package_is_in_the_table_of_rooms() -> None:
+    text = section("Rooms")
+    for room in PRODUCT[:-1]:
+        for folder in (ROOT / room).iterdir():
+            if folder.is_dir() and not folder.is_symlink() and (folder / "__init__.py").exists():
+                assert f"`{room}/{folder.name}/`" in text, f"{room}/{folder.name}"
+
+
+def test_the_table_of_threads_has_every_module_that_starts_one() -> None:
+    started = {
+        path
+        for path, tree in modules()
+        if any(made_by_threading(node, {"Thread"}) for node in ast.walk(tree))
+    }
+    assert {cells[1].strip("`") for cells in rows(section("Threads"))} - {"started in"} == started
+
+
+def test_the_table_of_locks_has_every_lock() -> None:
+    made = {(path, name) for path, tree in modules() for name in locks_of(tree)}
+    told = set()
+    for cells in rows(section("Locks")):
+        for name in re.findall(r"`(\w+)`", cells[0]):
+            told.add((cells[1].strip("`"), name))
+    assert told == made
+
+
+def test_the_glossary_is_sorted_and_has_each_word_once() -> None:
+    words = [cells[0] for cells in rows(section("Glossary"))][1:]
+    assert words == sorted(set(words), key=str.lower)

@@ -1,0 +1,1 @@
+"""Finding peers on a network: multicast DNS, names and addresses."""

@@ -1,0 +1,1 @@
+"""UDP: multicast sockets and the interfaces they use."""

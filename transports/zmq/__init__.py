@@ -1,0 +1,1 @@
+"""ZeroMQ sockets: fan-out, the control channel, work queues, keys, connections."""
