@@ -7,9 +7,9 @@ import socket
 import pytest
 import zmq
 
-from meshmsg.transports.interfaces import find_interface
-from meshmsg.transports.trials import granted_buffers, multicast_echo, path_mtu, why_no_data
-from meshmsg.transports.zmq_base import Context
+from meshmsg.transports.probes import granted_buffers, multicast_echo, path_mtu, why_no_data
+from meshmsg.transports.udp.interfaces import find_interface
+from meshmsg.transports.zmq.context import Context
 from tests.ports import free_port
 
 

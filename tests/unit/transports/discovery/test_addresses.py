@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from meshmsg.transports import reach
-from meshmsg.transports.reach import (
+from meshmsg.transports.discovery import addresses as reach
+from meshmsg.transports.discovery.addresses import (
     Target,
     concrete,
     is_host,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshmsg.transports import mdns
-from meshmsg.transports.mdns import Beacon, Responder, Service
+from meshmsg.transports.discovery import mdns
+from meshmsg.transports.discovery.mdns import Beacon, Responder, Service
 
 
 class FakeInfo:

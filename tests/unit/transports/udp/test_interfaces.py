@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._errors import ConfigError
-from meshmsg.transports import interfaces
-from meshmsg.transports.interfaces import (
+from meshmsg._model.errors import ConfigError
+from meshmsg.transports.udp import interfaces
+from meshmsg.transports.udp.interfaces import (
     Interface,
     all_interfaces,
     find_interface,

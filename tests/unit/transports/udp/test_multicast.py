@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmsg._errors import BindError, ConfigError
-from meshmsg._multicast import Multicast
-from meshmsg.transports.interfaces import Interface
-from meshmsg.transports.multicast import (
+from meshmsg._model.errors import BindError, ConfigError
+from meshmsg._model.multicast_config import Multicast
+from meshmsg.transports.udp.interfaces import Interface
+from meshmsg.transports.udp.multicast import (
     Datagram,
     Group,
     MulticastClient,

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from meshmsg.transports import doors
-from meshmsg.transports.ahead import limits_of
-from meshmsg.transports.doors import (
+from meshmsg.transports.zmq import connection_monitor as doors
+from meshmsg.transports.zmq.connection_monitor import (
     Connection,
     Door,
     connections_allowed,
@@ -20,7 +19,8 @@ from meshmsg.transports.doors import (
     cut_all,
     files_over,
 )
-from meshmsg.transports.zmq_base import Context, bind
+from meshmsg.transports.zmq.context import Context, bind
+from meshmsg.transports.zmq.unread_limit import limits_of
 from tests.remote import wait_until
 
 LIMITS = limits_of(1024, 1 << 20)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from meshmsg._errors import BindError
+from meshmsg._model.errors import BindError
 from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.zmq_base import (
+from meshmsg.transports.zmq.context import (
     MESSAGE_BYTES_MAX,
     Context,
     Monitor,

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmsg.transports import control
-from meshmsg.transports.control import (
+from meshmsg.transports.zmq import control
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.control import (
     LARGE_BYTES,
     PAIR,
     ControlClient,
@@ -16,7 +17,6 @@ from meshmsg.transports.control import (
     join_parts,
     split_parts,
 )
-from meshmsg.transports.zmq_base import Context
 from tests.remote import wait_until
 
 

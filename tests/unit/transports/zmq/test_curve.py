@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import zmq
 
-from meshmsg._errors import ConfigError
-from meshmsg.transports import curve
-from meshmsg.transports.curve import CONTROL, DATA, Curve, Pair, pair_of
+from meshmsg._model.errors import ConfigError
+from meshmsg.transports.zmq import curve
+from meshmsg.transports.zmq.curve import CONTROL, DATA, Curve, Pair, pair_of
 
 SECRET = bytes(range(1, 33))
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import zmq
 
-from meshmsg.transports import fanout
-from meshmsg.transports.ahead import limits_of
-from meshmsg.transports.doors import Door
-from meshmsg.transports.fanout import TOKEN_START, FanoutClient, FanoutServer
-from meshmsg.transports.zmq_base import Context
+from meshmsg.transports.zmq import fanout
+from meshmsg.transports.zmq.connection_monitor import Door
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.fanout import TOKEN_START, FanoutClient, FanoutServer
+from meshmsg.transports.zmq.unread_limit import limits_of
 from tests.remote import wait_until
 
 STREAM = b"streamid"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from meshmsg._errors import ProtocolError
-from meshmsg.transports.apart import ApartFanoutClient, ApartWorkInlet
-from meshmsg.transports.zmq_base import Context, bind
+from meshmsg._model.errors import ProtocolError
+from meshmsg.transports.zmq.context import Context, bind
+from meshmsg.transports.zmq.per_publisher import ApartFanoutClient, ApartWorkInlet
 from tests.remote import wait_until
 
 ONE, TWO = b"stream-1", b"stream-2"

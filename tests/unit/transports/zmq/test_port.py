@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from meshmsg.transports.ahead import MESSAGE_COST
-from meshmsg.transports.zmq_port import PlainPort, Port, port_of, settle_loans
+from meshmsg.transports.zmq.port import PlainPort, Port, port_of, settle_loans
+from meshmsg.transports.zmq.unread_limit import MESSAGE_COST
 
 Ends = tuple["zmq.Socket[bytes]", "zmq.Socket[bytes]"]
 each_way = pytest.mark.parametrize("make", [port_of, PlainPort])

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from meshmsg._errors import ProtocolError
-from meshmsg.transports.ahead import limits_of
-from meshmsg.transports.zmq_base import Context, bind
-from meshmsg.transports.zmq_inlet import ZmqInlet
+from meshmsg._model.errors import ProtocolError
+from meshmsg.transports.zmq.context import Context, bind
+from meshmsg.transports.zmq.receive_socket import ZmqInlet
+from meshmsg.transports.zmq.unread_limit import limits_of
 from tests.remote import wait_until
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmsg.transports.control import ControlServer
-from meshmsg.transports.replay_socket import Disconnected, ReplaySocket
-from meshmsg.transports.zmq_base import Context
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.control import ControlServer
+from meshmsg.transports.zmq.replay_socket import Disconnected, ReplaySocket
 from tests.ports import free_port
 
 

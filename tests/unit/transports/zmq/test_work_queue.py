@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmsg._errors import BindError
-from meshmsg.transports.workqueue import WorkInlet, WorkOutlet
-from meshmsg.transports.zmq_base import Context
+from meshmsg._model.errors import BindError
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.work_queue import WorkInlet, WorkOutlet
 from tests.remote import wait_until
 
 

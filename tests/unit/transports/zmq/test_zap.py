@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from meshmsg.transports.zap import ADDRESS, VERSION, ZapRequest, ZapServer
-from meshmsg.transports.zmq_base import Context
+from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.zap import ADDRESS, VERSION, ZapRequest, ZapServer
 
 KEY = b"k" * 32
 
