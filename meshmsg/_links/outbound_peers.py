@@ -471,7 +471,7 @@ class Links:
     def follow(self, tails: Iterable[c.Tail]) -> None:
         """A recorder says how far it is: take up streams again that were forgotten and go on."""
         for intake in list(self._node.intakes.values()):
-            self._take_up(intake, intake.moved(tails))
+            self._take_up(intake, intake.incoming.moved(tails))
 
     def _take_up(self, intake: Intake, names: Set[str]) -> None:
         """Have a subscription hear of everybody who has recorded these streams."""

@@ -37,7 +37,7 @@ def _member_stats(name: str, member: Member) -> dict[str, Any]:
 def _unheard(intake: Intake) -> Counter[str]:
     """Why nothing is received of streams that send packets: there is no source to count them at."""
     counters: Counter[str] = Counter()
-    for source in list(intake._by_name.values()):
+    for source in list(intake.incoming.by_name.values()):
         if source.receiver is None and source.packets is not None:
             counters += source.packets.refused()
     return counters

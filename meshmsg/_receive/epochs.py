@@ -1,7 +1,7 @@
 """The epochs of a subscription's streams: being admitted to one, entering it, closing its books.
 
 An epoch is entered when all of the one before has been read.  What comes of it earlier waits.
-Driven by the `Intake`, with its lock held.
+Called by whoever drives the subscription, with its lock held.
 
 Authority: the publisher opens its epochs.  A recorder's epoch is entered if the publisher cannot be
 asked, or has come as far itself (`Lending.on_admission` sees to that), and what a recorder says of
@@ -14,20 +14,20 @@ it was left, so that no order of messages has an event come twice.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from meshmsg._model.config import Tuning
-from meshmsg._model.event import Loss
 from meshmsg._receive.incoming_stream import Books, Source, TailHint, heard_next
-from meshmsg._receive.multicast_reading import put_all_together
+from meshmsg._receive.incoming_streams import IncomingStreams
+from meshmsg._receive.multicast_groups import Tuner
+from meshmsg._receive.multicast_reading import PacketReading
+from meshmsg._receive.ready_queue import ReadyQueue
+from meshmsg._receive.repair_sources import Lending
 from meshmsg._wire.control import Subscribed
 from meshmsg._wire.frame import Frame
 from meshmsg.recovery.stream.loss_detector import NEVER, NackTiming
-from meshmsg.recovery.stream.receiver import HINT_GRACE_S, Delivery, Run, StreamReceiver
-
-if TYPE_CHECKING:
-    from meshmsg._receive.subscription_io import Intake
+from meshmsg.recovery.stream.receiver import HINT_GRACE_S, StreamReceiver
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -39,10 +39,24 @@ ASKING_S = 0.05
 
 
 class Epochs:
-    """What an intake does with epochs."""
+    """What a subscription does with epochs."""
 
-    def __init__(self, intake: Intake, tuning: Tuning) -> None:
-        self._intake = intake
+    def __init__(
+        self,
+        incoming: IncomingStreams,
+        ready: ReadyQueue,
+        lending: Lending,
+        reading: PacketReading,
+        tuner: Tuner,
+        tuning: Tuning,
+        report: Callable[[], None],
+    ) -> None:
+        self._incoming = incoming
+        self._ready = ready
+        self._lending = lending
+        self._reading = reading
+        self._tuner = tuner
+        self._report = report  # tells publishers how far we are
         self._pending_bytes_max = tuning.pending_bytes_max
         self._turn = 0
         self._timing = NackTiming(
@@ -59,14 +73,13 @@ class Epochs:
         self, source: Source, receiver: StreamReceiver, hint: TailHint, now: float
     ) -> None:
         """What a stream has, heard beside the data path."""
-        intake = self._intake
         if hint.lender is not None:
-            intake.lending.on_claim(source, hint, now)
+            self._lending.on_claim(source, hint, now)
             return
         if hint.final:
-            put_all_together(intake, source, now)
+            self._reading.put_all_together(source, now)
             source.ends[hint.epoch] = hint.next
-            intake._leavers = True
+            self._incoming.leavers = True
         if hint.epoch != receiver.epoch:
             return
         if receiver.on_word(hint.next, now=now):
@@ -78,7 +91,7 @@ class Epochs:
 
     def on_admission(self, source: Source, admission: Subscribed, now: float) -> None:
         """An epoch is ours to receive: enter it, or have it wait for its turn."""
-        intake = self._intake
+        incoming, lending = self._incoming, self._lending
         if not admission.recorded:
             source.said = max(source.said, admission.epoch)
             if source.is_lent:
@@ -87,30 +100,30 @@ class Epochs:
         durable = source.info.durable
         if durable and receiver is not None and admission.epoch < receiver.epoch:
             # The last words of a publisher that was killed, read after those of the next one.
-            intake.counters["stale_admissions"] += 1
+            incoming.counters["stale_admissions"] += 1
             return
         if admission.over and not admission.recorded:
             known = source.overs.get(admission.epoch, 0)
             source.overs[admission.epoch] = max(known, admission.next)
         same = receiver is not None and receiver.epoch == admission.epoch
-        at_once = receiver is None and not waiting and intake.lending.may_enter(source, admission)
+        at_once = receiver is None and not waiting and lending.may_enter(source, admission)
         at_once = at_once and not (admission.recorded and source.has_publisher)
-        if same or (at_once and not intake.lending.is_asking(source, now)):
+        if same or (at_once and not lending.is_asking(source, now)):
             self._enter(source, admission, now)
         else:
             if not waiting:  # else whoever says it again would put it off
                 source.data_at = now
-            intake.lending.put(source, admission)
-        waiting = source.admissions
-        intake._settled = intake._settled and not waiting  # first all that is there must be read
+            lending.put(source, admission)
+        if source.admissions:  # first all that is there must be read
+            incoming.settled = False
 
     def stash(self, source: Source, frame: Frame) -> None:
         """Keep a frame of an epoch that is not entered yet."""
         receiver = source.receiver
         if receiver is not None and frame.epoch < receiver.epoch:
-            self._intake.counters["stale_frames"] += 1
+            self._incoming.counters["stale_frames"] += 1
         elif source.stash_bytes + len(frame.data) > STASH_BYTES_MAX:
-            self._intake.counters["stash_full"] += 1  # it will be found missing and asked for
+            self._incoming.counters["stash_full"] += 1  # it will be found missing and asked for
         else:
             source.stash.append(frame)
             source.stash_bytes += len(frame.data)
@@ -123,45 +136,44 @@ class Epochs:
         That nothing of an old epoch came for a while, although we were reading, says so: what is
         on its way from the kernel comes sooner.  Returns whether some have to wait.
         """
-        intake = self._intake
+        incoming, lending = self._incoming, self._lending
         waiting = False
-        queued = [source for source in intake._by_name.values() if source.admissions]
+        queued = [source for source in incoming.by_name.values() if source.admissions]
         if len(queued) > SOURCES_A_TURN:  # the consumer waits meanwhile: they take turns
             self._turn = (self._turn + SOURCES_A_TURN) % len(queued)
             queued = (queued + queued)[self._turn : self._turn + SOURCES_A_TURN]
             waiting = True
         for source in queued:
-            quiet_since = max(source.data_at, intake._full_at)
+            quiet_since = max(source.data_at, self._ready.full_at)
             while source.admissions:
-                if intake.lending.is_asking(source, now) or intake.lending.awaits_publisher(source):
-                    intake._timer_due = min(intake._timer_due, now + ASKING_S)
+                if lending.is_asking(source, now) or lending.awaits_publisher(source):
+                    incoming.timer_due = min(incoming.timer_due, now + ASKING_S)
                     waiting = True
                     break
-                if not intake.lending.may_enter(source, source.admissions[0]):
+                if not lending.may_enter(source, source.admissions[0]):
                     break  # until its publisher is there
                 if source.receiver is None:
                     self._enter(source, source.admissions.popleft(), now)
                     continue
-                intake.lending.follow(source, now)
+                lending.follow(source, now)
                 over = source.overs.get(source.receiver.epoch)
                 if source.receiver.next < (over or 0) or source.receiver.claimed:
                     waiting = True  # the publisher's log has the rest, or recorders may have it
                     break
                 if over is None and now - quiet_since < HINT_GRACE_S:
-                    intake._timer_due = min(intake._timer_due, quiet_since + HINT_GRACE_S)
+                    incoming.timer_due = min(incoming.timer_due, quiet_since + HINT_GRACE_S)
                     waiting = True
                     break
                 # What is missing of the old epoch went with the memory of the process that had it.
                 stop = max(heard_next(source), source.ends.pop(source.receiver.epoch, 0))
                 source.overs.pop(source.receiver.epoch, None)
-                intake._deliver(source, source.receiver.on_end(stop, "gone", now=now))
+                self._ready.put(source, source.receiver.on_end(stop, "gone", now=now))
                 self._enter(source, source.admissions.popleft(), now)
         return waiting
 
     def _enter(self, source: Source, admission: Subscribed, now: float) -> None:
-        intake = self._intake
-        put_all_together(intake, source, now)
-        intake.wake_at(source, now)
+        self._reading.put_all_together(source, now)
+        self._incoming.wake_at(source, now)
         receiver = source.receiver
         if receiver is not None and receiver.epoch == admission.epoch:
             self._come_back(source, receiver, admission, now)
@@ -171,18 +183,18 @@ class Epochs:
         if source.info.durable or source.info.multicast is not None:
             # The publisher counts on us from now on, also through a crash; of packets that came
             # before now none was taken.
-            intake._report(intake)
+            self._report()
 
     def _begin(self, source: Source, admission: Subscribed, start: int, now: float) -> None:
         """Receive an epoch from an event on."""
-        intake, name, epoch = self._intake, source.info.name, admission.epoch
-        with intake._books_lock:
+        name, epoch = source.info.name, admission.epoch
+        with self._incoming.lock:
             if source.receiver is not None:
                 source.books.stop = source.receiver.next
                 source.old_books.append(source.books)
             source.books = _books(source, epoch, start)
-            intake.born.discard(name)
-        intake.tuner.enter(source, admission)  # before a report can say that we are there
+            self._incoming.born.discard(name)
+        self._tuner.enter(source, admission)  # before a report can say that we are there
         receiver = source.receiver = StreamReceiver(
             name,
             epoch,
@@ -198,12 +210,12 @@ class Epochs:
             if frame.epoch != epoch:
                 self.stash(source, frame)
             elif frame.stop > start:
-                intake._deliver(source, receiver.on_frame(frame, now=now))
+                self._ready.put(source, receiver.on_frame(frame, now=now))
         # Where the start lies in the past, what is there already will not come by itself.  Without
         # a connection, the packets below ask for it.
         if source.link is not None or source.lenders:
             receiver.on_tail(admission.next, now=now)
-            intake.lending.follow(source, now)
+            self._lending.follow(source, now)
 
     def _come_back(
         self, source: Source, receiver: StreamReceiver, admission: Subscribed, now: float
@@ -217,7 +229,7 @@ class Epochs:
         packets = source.packets
         below = None if packets is None else packets.receiver
         if packets is not None and (below is None or below.epoch != admission.epoch):
-            self._intake.tuner.enter(source, admission)
+            self._tuner.enter(source, admission)
         elif packets is not None and admission.seal is not None:
             packets.rekey(admission.seal.keys)
 
@@ -228,50 +240,37 @@ class Epochs:
     ) -> None:
         """The publisher has not come as far in this epoch as recorders served events."""
         start = min(receiver.next, admission.next)
-        if receiver.start > start and self._intake.start.reaches_back(source.info.name):
+        if receiver.start > start and self._incoming.start.reaches_back(source.info.name):
             start = admission.first
-        self._intake.counters["disowned"] += 1
+        self._incoming.counters["disowned"] += 1
         log.error(
             "%s: recorders served events that are not its publisher's, from %d on: they do not "
             "count. Which peers may record it?",
             source.info.name,
             start,
         )
-        self._withdraw(source, receiver.epoch, start)
+        self._ready.withdraw(source, receiver.epoch, start)
         self._begin(source, admission, start, now)
 
     def _disown(self, source: Source) -> None:
         """The publisher knows nothing of the epoch that we are in: nor do we."""
         receiver = source.receiver
         assert receiver is not None
-        self._intake.counters["disowned"] += 1
+        self._incoming.counters["disowned"] += 1
         log.error(
             "%s: recorders served epoch %d, which is not its publisher's: it does not count. "
             "Which peers may record it?",
             source.info.name,
             receiver.epoch,
         )
-        self._withdraw(source, receiver.epoch, 0)
-        with self._intake._books_lock:
+        self._ready.withdraw(source, receiver.epoch, 0)
+        with self._incoming.lock:
             source.old_books.append(source.books)
             source.books = Books(source.info.name, 0, 0)
         source.receiver = None
         known = [one for one in source.admissions if one.epoch <= source.said]
         source.admissions.clear()
         source.admissions.extend(known)
-
-    def _withdraw(self, source: Source, epoch: int, seq: int) -> None:
-        """Take back what is ready of an epoch from an event on."""
-        intake = self._intake
-        ready, intake._ready_bytes = list(intake._ready), 0
-        intake._ready.clear()
-        for owner, books, delivery in ready:
-            rest: Delivery | None = delivery
-            if owner is source and books.epoch == epoch:
-                rest = _before(delivery, seq)
-            if rest is not None:
-                intake._ready.append((owner, books, rest))
-                intake._ready_bytes += 0 if isinstance(rest, Loss) else len(rest.frame.data)
 
 
 def _books(source: Source, epoch: int, start: int) -> Books:
@@ -281,14 +280,3 @@ def _books(source: Source, epoch: int, start: int) -> Books:
             source.old_books.remove(books)
             return books
     return Books(source.info.name, epoch, start)
-
-
-def _before(delivery: Delivery, seq: int) -> Delivery | None:
-    """The part of a delivery that lies before an event."""
-    if isinstance(delivery, Loss):
-        stop = min(delivery.stop, seq)
-        if delivery.first >= stop:
-            return None
-        return Loss(delivery.stream, delivery.epoch, delivery.first, stop, delivery.reason)
-    hi = min(delivery.hi, seq - delivery.frame.first)
-    return Run(delivery.frame, delivery.lo, hi) if delivery.lo < hi else None

@@ -3,36 +3,38 @@
 What is missing is asked of the publisher; what that does not have, or if it is not there, of the
 recorders that are connected; only what none of them has is lost.  Where a subscription starts in
 the past, or its publisher comes back in another epoch, recorders are asked first what they have:
-the history of a stream is all that its sources have together.  Driven by the `Intake`, with its
-lock held.
+the history of a stream is all that its sources have together.  Called by whoever drives the
+subscription, with its lock held.
 
 Authority: what a recorder says of how far a stream is counts only while its publisher cannot be
 asked, or for an epoch that this has left behind (`follow`).  Even then it is a claim: it is asked
-of that recorder and forgotten if nothing comes of it (`recovery.stream.receiver`).  An epoch of a
-recorder is entered on the same terms (`may_enter`).  Its word that events are gone counts for
-itself.
+of that recorder and forgotten if nothing comes of it (`meshmsg.recovery.stream.receiver`).  An
+epoch of a recorder is entered on the same terms (`may_enter`).  Its word that events are gone
+counts for itself.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
 from meshmsg._model.message_fields import NACK_RANGES_MAX
+from meshmsg._model.topics import TopicFilter
 from meshmsg._receive.incoming_stream import Lend, Source, TailHint
+from meshmsg._receive.incoming_streams import IncomingStreams
+from meshmsg._receive.ready_queue import ReadyQueue
 from meshmsg._wire.control import (
     Gone,
     Nack,
     Start,
+    StreamInfo,
     Subscribe,
     Subscribed,
 )
 from meshmsg.recovery.stream.receiver import StreamReceiver
-
-if TYPE_CHECKING:
-    from meshmsg._receive.subscription_io import Intake
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -51,28 +53,43 @@ SOMEBODY = "somebody"
 
 
 class Lending:
-    """What an intake does with recorders."""
+    """What a subscription does with recorders."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
+    def __init__(
+        self,
+        sub: int,
+        topics: TopicFilter,
+        incoming: IncomingStreams,
+        ready: ReadyQueue,
+        post: Callable[[Any, Any], None],
+        offered: Callable[[StreamInfo, Any], Source],
+        follows_recorders: bool,
+    ) -> None:
+        self._sub = sub
+        self._topics = topics
+        self._incoming = incoming
+        self._ready = ready
+        self._post = post
+        self._offered = offered  # has a stream that is new to us
+        self._follows_recorders = follows_recorders
 
     # --- who there is ---
 
     def on_lend(self, notice: Lend, now: float) -> None:
         """A recorder has streams of ours."""
-        intake = self._intake
+        incoming = self._incoming
         for info in notice.streams:
-            source = intake._by_name.get(info.name)
+            source = incoming.by_name.get(info.name)
             if source is None:
-                source = intake._offered(info, notice.link)
+                source = self._offered(info, notice.link)
             source.ladder.forget(notice.link)
             source.lenders = [link for link in source.lenders if link.state != "left"]
             if notice.link not in source.lenders and len(source.lenders) < LENDERS_MAX:
                 source.lenders.append(notice.link)
                 if info.name in notice.asked:  # once: coming again must not put anything off
                     self._expect(source, notice.link, now, ASK_S)
-            intake.wake_at(source, now)
-        intake._settled = False
+            incoming.wake_at(source, now)
+        incoming.settled = False
 
     def _expect(self, source: Source, who: Any, now: float, patience_s: float) -> None:
         source.asked[who] = now
@@ -84,14 +101,14 @@ class Lending:
         known = [one for one in source.admissions if self.may_enter(source, one)]
         source.admissions.clear()
         source.admissions.extend(known)
-        if more and source.receiver is None and self._intake.reaches_back(source.info.name):
+        if more and source.receiver is None and self._incoming.reaches_back(source.info.name):
             self._expect(source, SOMEBODY, now, PATIENCE_S)
 
     def on_complete(self, now: float) -> None:
         """No further peers are expected."""
-        for source in self._intake._by_name.values():
+        for source in self._incoming.by_name.values():
             source.asked.pop(SOMEBODY, None)
-        self._intake._timer_due = now
+        self._incoming.timer_due = now
 
     def on_claim(self, source: Source, hint: TailHint, now: float) -> None:
         """A recorder says how far it is."""
@@ -107,7 +124,7 @@ class Lending:
         if later and self._is_led(source) and link not in source.asked:
             source.asked_until = now + ASK_S
             self._ask_for_history(source, link, now)
-            self._intake._settled = False
+            self._incoming.settled = False
 
     def follow(self, source: Source, now: float) -> None:
         """Ask for what recorders claim to have beyond what is proved, if that counts now."""
@@ -115,7 +132,7 @@ class Lending:
         assert receiver is not None
         if self._is_led(source) or source.info.epoch > receiver.epoch:
             receiver.on_claim(source.ladder.claimed(self._up(source.lenders)), now=now)
-            self._intake.wake_at(source, receiver.deadline())
+            self._incoming.wake_at(source, receiver.deadline())
         else:
             receiver.retract(now=now)
 
@@ -124,13 +141,13 @@ class Lending:
 
         What is written to a log cannot be taken back: a recorder follows publishers only.
         """
-        return self._intake.follows_recorders and not source.has_publisher
+        return self._follows_recorders and not source.has_publisher
 
     def is_asking(self, source: Source, now: float) -> bool:
         """Whether a recorder has yet to say what it has of epochs before the next."""
         if source.asked and now >= source.asked_until:
             if SOMEBODY not in source.asked:
-                self._intake.counters["lender_timeouts"] += 1
+                self._incoming.counters["lender_timeouts"] += 1
                 log.warning("%s: no answer from a recorder", source.info.name)
             source.asked.clear()
         for link, since in list(source.asked.items()):
@@ -145,8 +162,8 @@ class Lending:
         assert receiver is not None
         source.asked[link] = now
         start = Start(source.info.name, "resume", receiver.next, receiver.epoch)
-        patterns = [pattern.text for pattern in self._intake.filter.patterns]
-        self._intake._post(link, Subscribe(self._intake.sub, patterns, [start]))
+        patterns = [pattern.text for pattern in self._topics.patterns]
+        self._post(link, Subscribe(self._sub, patterns, [start]))
 
     # --- epochs ---
 
@@ -160,7 +177,7 @@ class Lending:
         if receiver is None or source.said < receiver.epoch:
             return admission
         if admission.over and admission.epoch < receiver.epoch:
-            self._intake.counters["stale_admissions"] += 1
+            self._incoming.counters["stale_admissions"] += 1
             return None
         # Where the publisher has a log, that has the end of the old one.
         is_new = not admission.over and receiver.epoch not in source.overs
@@ -185,7 +202,7 @@ class Lending:
         if link not in source.lenders:
             return None
         if source.link is not None and not self.may_enter(source, admission):
-            self._intake.counters["unproved_epochs"] += 1
+            self._incoming.counters["unproved_epochs"] += 1
             return None
         source.ladder.claim(link, admission.epoch, admission.next, now=now)
         if receiver is not None and admission.epoch <= receiver.epoch:
@@ -206,7 +223,7 @@ class Lending:
         """Where to go on in a stream that was forgotten, or as the user said."""
         name, left = source.info.name, source.left(led=self._is_led(source))
         if left is None:
-            return self._intake.start.for_stream(name)
+            return self._incoming.start.for_stream(name)
         return Start(name, "resume", left.consumed, left.epoch)
 
     def may_enter(self, source: Source, admission: Subscribed) -> bool:
@@ -245,11 +262,11 @@ class Lending:
 
     def _joint_start(self, source: Source, mine: Subscribed, lent: Subscribed) -> int:
         """Where to begin in an epoch of which the publisher and a recorder have something."""
-        if source.receiver is None and not self._intake.reaches_back(mine.stream):
+        if source.receiver is None and not self._incoming.reaches_back(mine.stream):
             return mine.start
         start = max(mine.origin, min(mine.start, lent.start))
-        if self._intake.start.kind == "last" and not mine.over:
-            start = max(start, min(mine.start, mine.next - self._intake.start.value))
+        if self._incoming.start.kind == "last" and not mine.over:
+            start = max(start, min(mine.start, mine.next - self._incoming.start.value))
         return start
 
     # --- repair ---
@@ -269,7 +286,6 @@ class Lending:
         self, source: Source, receiver: StreamReceiver, ranges: list[Range], now: float
     ) -> None:
         """Ask for what is missing, of the first in order who has not refused it."""
-        intake = self._intake
         if not source.lenders:
             if source.link is not None:
                 self._nack(source, receiver, source.link, ranges)
@@ -278,7 +294,7 @@ class Lending:
         for link, some in asks.items():
             self._nack(source, receiver, link, some)
             if link is not source.link:
-                intake.counters["lender_nacks"] += 1
+                self._incoming.counters["lender_nacks"] += 1
         if left:
             self._give_up(source, receiver, left, now)
 
@@ -296,11 +312,10 @@ class Lending:
     def _nack(
         self, source: Source, receiver: StreamReceiver, link: Any, ranges: list[Range]
     ) -> None:
-        intake = self._intake
-        intake.counters["nacks"] += 1
+        self._incoming.counters["nacks"] += 1
         some = ranges[:NACK_RANGES_MAX]
-        request = Nack(intake.sub, source.info.name, receiver.epoch, some, receiver.request)
-        intake._post(link, request)
+        request = Nack(self._sub, source.info.name, receiver.epoch, some, receiver.request)
+        self._post(link, request)
 
     def _give_up(
         self, source: Source, receiver: StreamReceiver, ranges: list[Range], now: float
@@ -315,15 +330,14 @@ class Lending:
         if any(link.state in ("dialling", "greeting") for link in source.lenders):
             return  # until the deadline: it may be back in time
         for reason, lost in source.ladder.by_reason(ranges).items():
-            self._intake._deliver(source, receiver.on_gone(lost, reason, now=now))
+            self._ready.put(source, receiver.on_gone(lost, reason, now=now))
 
     def on_gone(
         self, source: Source, receiver: StreamReceiver, link: Any, gone: Gone, now: float
     ) -> None:
         """A source does not have what it was asked for: ask the next, or it is lost."""
-        intake = self._intake
         if link is not source.link and link not in source.lenders:
-            intake.counters["bad_messages"] += 1
+            self._incoming.counters["bad_messages"] += 1
             return
         if source.lenders:
             missing = receiver.missing_of(gone.ranges)
@@ -332,7 +346,7 @@ class Lending:
                 self.ask(source, receiver, missing, now)
             source.ladder.discard_before(receiver.next)
         else:
-            intake._deliver(source, receiver.on_gone(gone.ranges, gone.reason, now=now))
+            self._ready.put(source, receiver.on_gone(gone.ranges, gone.reason, now=now))
         receiver.on_answered(gone.answers, now=now)
 
 

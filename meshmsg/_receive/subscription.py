@@ -197,7 +197,7 @@ class SubscriptionBase:
         """What is known of the peers and the feeds that were waited for."""
         known = [f"{link.address} is {link.state}" for link in self._node.links.all()]
         if isinstance(self._intake, Intake):
-            known += self._intake.tuner.unheard()
+            known += self._intake.reading.unheard()
         return (
             f"{self._publishers()} of {count} streams after {timeout:g} s "
             f"({', '.join(known) or 'this peer knows no other: give it connect='})"

@@ -20,7 +20,7 @@ from meshmsg._model.log_policy import Retention
 from meshmsg._model.message_fields import STREAMS_MAX
 from meshmsg._model.topics import TopicFilter
 from meshmsg._receive.incoming_stream import Books, Source, StartAt
-from meshmsg._receive.multicast_reading import refill
+from meshmsg._receive.ready_queue import Item
 from meshmsg._receive.subscription_io import Intake
 from meshmsg._replay.recorded_log import RecordedLog, recorded_topics, unfit
 from meshmsg._replay.recorder_service import Lender
@@ -44,8 +44,6 @@ TURN_BYTES = 8 * 1024 * 1024
 #: A stream that cannot be kept here is not waited for; it is tried again after this long.
 REFUSED_S = 5.0
 
-Item = tuple[Source, Books, Delivery]
-
 
 class RecorderIntake(Intake):
     """A subscription whose consumer is a log."""
@@ -61,14 +59,7 @@ class RecorderIntake(Intake):
 
     def pop(self) -> None:
         """It has been written."""
-        delivery = self._ready.popleft()[2]
-        if self._backlog and not self._ready:
-            refill(self, time.monotonic())
-        if not isinstance(delivery, Loss):
-            self._ready_bytes -= len(delivery.frame.data)
-            if self._starved and self._room * 2 > self._tuning.inbox_bytes_max:
-                self._starved = False
-                self._timer_due = 0.0  # there is room again: say so
+        self._pop()
 
     def enter(self, item: Item) -> None:
         """It is safe: enter it in the books."""

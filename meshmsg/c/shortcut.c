@@ -1,5 +1,5 @@
-/* `take_next`: the short way in for a frame that is next in order.  `_receive/fast_path.py` has the same in
- * Python, and says what it is for; the steps here are the steps there.
+/* `take_next`: the short way in for a frame that is next in order.  `subscription_io.py` has the
+ * same in Python, and says what it is for; the steps here are the steps there.
  *
  * The objects belong to Python code, which may come to look otherwise: their slots are looked up by
  * name, once for each type.
@@ -225,7 +225,7 @@ note_consumed(PyObject *intake, Hand *hand, PyObject *data)
     return done == NULL ? -1 : 1;
 }
 
-/* take_next(intake, data, now, as_events=True): see `_receive.fast_path.take_next`. */
+/* take_next(intake, data, now, as_events=True): see `subscription_io.take_next`. */
 PyObject *
 mm_take_next(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {

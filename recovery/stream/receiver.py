@@ -137,6 +137,17 @@ class StreamReceiver:
             frame, stop = Frame(cut(frame, 0, self.high - first)), self.high
         return self._on_frame(frame, first, stop, now, repair, lent)
 
+    def is_next(self, frame: Frame) -> bool:
+        """Return True if a frame of the publisher is next, and nothing else waits or is missing."""
+        return frame.first == self.next == self.high and not (
+            self._pending or self._hint > frame.stop
+        )
+
+    def pass_on(self, frame: Frame) -> None:
+        """A frame that is next goes to the consumer at once."""
+        self.next = self.high = frame.stop
+        self._hint_since = NEVER
+
     def on_tail(self, next_: int, *, now: float) -> None:
         """The publisher says in the order of the data that events before `next_` exist."""
         self._prove(next_)

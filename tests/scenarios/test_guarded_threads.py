@@ -202,7 +202,7 @@ def test_a_defect_in_a_subscription_does_not_raise_in_get(
         intake: Any = events._intake
         monkeypatch.setattr(intake, where, fail)
         with intake.lock:
-            intake._settled, intake._timer_due = False, 0.0
+            intake.incoming.settled, intake.incoming.timer_due = False, 0.0
             for source in intake.sources():
                 source.due = 0.0
         wait_until(

@@ -215,7 +215,7 @@ def test_announced_groups_are_joined_up_to_a_limit(
         ]
         hostile.answer(identity, hostile.welcome(*many))
         wait_until(lambda: events.stats()["counters"].get("join_errors", 0) == 36)
-        assert len(events._intake.tuner.lines) == 64
+        assert len(events._intake.reading.lines) == 64
         all_come(pub, events)
     told = [r for r in caplog.records if "cannot join" in r.getMessage()]
     assert len(told) == 1  # of 36

@@ -328,7 +328,7 @@ def test_answer_of_an_earlier_life_does_not_bring_its_epoch_back(tmp_path: Path)
         intake, old = events._intake, got[0].position.epoch
         for over in (False, True):
             said = Subscribed(intake.sub, "pub/a.**", old, 0, 0, 100, 0, 0, over)
-            intake.notify(Said(intake._by_name["pub/a.**"].link, "pub/a.**", said))
+            intake.notify(Said(intake.incoming.by_name["pub/a.**"].link, "pub/a.**", said))
         wait_until(lambda: events.get(timeout=0) or intake.counters["stale_admissions"] == 2)
         began = time.monotonic()
         while time.monotonic() - began < 0.6:  # longer than an epoch that is over is waited for

@@ -262,7 +262,7 @@ def test_nobody_shares_the_port_that_packets_are_sent_from(group: str, own: bool
     """Whoever did would get the reports, and speak in the sender's name."""
     with subscribed(group, by_hand=False) as (pub, reader):
         sender = pub._open_node().publisher._outlets[STREAM].packets.server.lines[0].socket
-        (line,) = reader.events._intake._lines.values()
+        (line,) = reader.events._intake.reading.lines.values()
         address = (sender if own else line._tx).getsockname()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief:
             thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

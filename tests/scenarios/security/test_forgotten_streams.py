@@ -40,7 +40,7 @@ def test_prefix_that_is_not_subscribed_to_any_more_costs_no_place(keys: Any) -> 
         prefixes = pub._open_node()._fanout.prefixes
         wait_until(lambda: prefixes.used == 3, WAIT_S)  # two streams and a token
         intake: Any = events._intake
-        wire_id = intake._by_name["pub/y"].wire_id.to_bytes(8, "little")
+        wire_id = intake.incoming.by_name["pub/y"].wire_id.to_bytes(8, "little")
         with intake.lock:
             intake._client.unsubscribe(wire_id)
         wait_until(lambda: prefixes.used == 2, WAIT_S)

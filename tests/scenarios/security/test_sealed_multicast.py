@@ -240,16 +240,16 @@ def tapped(mesh_key: str, group: str) -> Iterator[tuple[Peer, Subscription, list
         assert take(events, 1) == ["first"]
         heard: list[Datagram] = []
         intake = next(iter(sub._open_node().intakes.values()))
-        real = intake._on_datagram
+        real = intake.reading.on_datagram
 
         def tap(line: Any, datagram: Datagram, now: float) -> None:
             heard.append(datagram)
             real(line, datagram, now)
 
-        intake._on_datagram = tap  # type: ignore[method-assign]
+        intake.reading.on_datagram = tap  # type: ignore[method-assign]
         pub.publish_many("q.a", range(2000))
         assert take(events, 2000) == list(range(2000))
-        intake._on_datagram = real  # type: ignore[method-assign]
+        intake.reading.on_datagram = real  # type: ignore[method-assign]
         yield pub, events, heard
 
 
@@ -261,16 +261,16 @@ def test_recorded_and_changed_packets_are_dropped_and_provoke_nothing(
     intake = next(iter(events._node.intakes.values()))
     before = multicast(events)
     with intake.lock:
-        line = next(iter(intake._lines.values()))
+        line = next(iter(intake.reading.lines.values()))
         now = intake.driven_at
         for data, size, source in heard:
-            intake._on_datagram(line, Datagram(data, size, source), now)
+            intake.reading.on_datagram(line, Datagram(data, size, source), now)
             for at in (4, 20, 25, 29, 40, len(data) - 1):
                 bad = bytearray(data)
                 bad[at] ^= 0x41
-                intake._on_datagram(line, Datagram(bytes(bad), size, source), now)
-            intake._on_datagram(line, Datagram(data[: len(data) // 2], size, source), now)
-            intake._on_datagram(line, Datagram(b"MMP1" + data[4:], size, source), now)
+                intake.reading.on_datagram(line, Datagram(bytes(bad), size, source), now)
+            intake.reading.on_datagram(line, Datagram(data[: len(data) // 2], size, source), now)
+            intake.reading.on_datagram(line, Datagram(b"MMP1" + data[4:], size, source), now)
     after = multicast(events)
     assert after["replayed"] > len(heard)
     for name in ("nacks", "asked_packets", "duplicates", "packets", "missing", "next"):
@@ -333,7 +333,7 @@ def test_whoever_is_taken_off_the_list_reads_no_more(keys: Any, group: str) -> N
         assert take(events, 2000) == sent
         assert not events.losses
         intake = next(iter(bad._open_node().intakes.values()))
-        source = next(iter(intake._by_name.values()))
+        source = next(iter(intake.incoming.by_name.values()))
         assert source.packets is not None
         wait_until(lambda: source.packets.refused()["unknown_key"] > 20, WAIT_S)
         assert source.receiver is not None
