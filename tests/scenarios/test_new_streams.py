@@ -14,7 +14,7 @@ import pytest
 
 from meshmsg import Peer
 from meshmsg._wire import control as c
-from tests.remote import wait_until
+from tests.support.remote import wait_until
 
 EVENTS = list(range(100))
 

@@ -10,7 +10,7 @@ import zmq
 from meshmsg.transports.probes import granted_buffers, multicast_echo, path_mtu, why_no_data
 from meshmsg.transports.udp.interfaces import find_interface
 from meshmsg.transports.zmq.context import Context
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 def test_a_packet_to_a_group_comes_back_on_loopback() -> None:

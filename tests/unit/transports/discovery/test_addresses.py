@@ -19,7 +19,7 @@ from meshmsg.transports.discovery.addresses import (
     split_target,
     why_unreachable,
 )
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.control import ControlServer
 from meshmsg.transports.zmq.replay_socket import Disconnected, ReplaySocket
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 class Bench:
