@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from meshmsg.transports.discovery import addresses as reach
 from meshmsg.transports.discovery.addresses import (
     Target,
     concrete,
+    folder_scope,
     is_host,
     is_ip,
     is_loopback,
@@ -104,20 +106,21 @@ def test_what_can_be_reached_and_what_not_is_told() -> None:
     assert "is not an address" in why_unreachable("udp://x", 1.0)
 
 
-def test_a_folder_has_a_scope_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scope(folder: str) -> str:
-        reach.folder_scope.cache_clear()
-        monkeypatch.setattr(reach.os, "getcwd", lambda: folder)
-        return reach.folder_scope()
+def test_a_folder_has_a_scope_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scope(folder: Path) -> str:
+        monkeypatch.chdir(folder)
+        folder_scope.cache_clear()
+        return folder_scope()
 
-    def gone() -> str:
-        raise FileNotFoundError
-
+    one, other = tmp_path / "a", tmp_path / "b"
+    one.mkdir()
+    other.mkdir()
     try:
-        assert scope("/a") == scope("/a") != scope("/b")
-        root = scope("/")
-        reach.folder_scope.cache_clear()
-        monkeypatch.setattr(reach.os, "getcwd", gone)
-        assert reach.folder_scope() == root
+        assert scope(one) == scope(one) != scope(other)
+        root = scope(Path("/"))
+        monkeypatch.chdir(other)
+        other.rmdir()
+        folder_scope.cache_clear()
+        assert folder_scope() == root
     finally:
-        reach.folder_scope.cache_clear()
+        folder_scope.cache_clear()

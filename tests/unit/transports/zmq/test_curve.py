@@ -7,7 +7,10 @@ import zmq
 
 from meshmsg._model.errors import ConfigError
 from meshmsg.transports.zmq import curve
+from meshmsg.transports.zmq.context import Context, Monitor, bind
 from meshmsg.transports.zmq.curve import CONTROL, DATA, Curve, Pair, pair_of
+from meshmsg.transports.zmq.zap import ZapServer
+from tests.support.remote import wait_until
 
 SECRET = bytes(range(1, 33))
 
@@ -42,10 +45,31 @@ def test_a_listening_socket_has_the_key_of_its_kind_and_is_judged(domain: bytes)
         assert pair_of(expected.secret).public == expected.public
 
 
-def test_a_dialling_socket_names_whom_it_expects() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_who_dials_with_another_key_is_not_let_in(known: bool) -> None:
     given = keys()
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        given.dial(socket, b"k" * 32)
-        assert socket.getsockopt(zmq.CURVE_SERVER) == 0
-        server = socket.getsockopt(zmq.CURVE_SERVERKEY)
-        assert zmq.utils.z85.decode(server.rstrip(b"\0")) == b"k" * 32 or server[:32] == b"k" * 32
+    server_side, client_side = Context(given), Context(given)
+    judge = ZapServer(server_side)
+    server = server_side.socket(zmq.ROUTER, send_queue=9, recv_queue=9, listens=CONTROL)
+    client = client_side.socket(zmq.DEALER, send_queue=9, recv_queue=9)
+    monitor = Monitor(client)
+    try:
+        key = given.door.public if known else given.data.public
+        client_side.connect(client, bind(server, "tcp://127.0.0.1:*"), key)
+        seen: list[bool] = []
+
+        def is_decided() -> bool:
+            request = judge.recv()
+            if request is not None:
+                assert (request.domain, request.key) == (CONTROL, given.own.public)
+                judge.accept(request, b"somebody")
+            seen.extend(monitor.read())
+            return bool(seen or monitor.failure)
+
+        wait_until(is_decided)
+        assert seen == ([True] if known else [])
+    finally:
+        monitor.close()
+        judge.close()
+        for context in (client_side, server_side):
+            context.zmq.destroy(linger=0)

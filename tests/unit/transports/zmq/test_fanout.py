@@ -31,6 +31,7 @@ class Bench:
     def has_seen(self, *expected: tuple[bool, bytes]) -> bool:
         if self.server.door is not None:
             self.server.door.read()
+        self.client.wait(0)  # what was asked of it is done meanwhile
         self.seen += self.server.drain()
         return set(expected) <= set(self.seen)
 
