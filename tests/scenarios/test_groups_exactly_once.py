@@ -236,7 +236,8 @@ def test_publisher_is_killed_and_no_member_gets_anything_twice(tmp_path: Path) -
 
 SHOP = """
 import sys
-from meshmsg import Peer, Stream, Tuning, _group_keeper
+from meshmsg import Peer, Stream, Tuning
+from meshmsg._groups import progress_store
 
 data_dir, address, first, stop, wait_s = sys.argv[1:]
 stream = Stream("a.**", durability="log", groups=["g"])
@@ -247,9 +248,9 @@ with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuni
     print("ready", flush=True)
     for line in sys.stdin:
         if line.startswith("slow"):
-            _group_keeper.SAVE_S = 600.0  # from the next one on
+            progress_store.SAVE_S = 600.0  # from the next one on
         if line.startswith("lazy"):
-            _group_keeper.SAVE_S = 0.3
+            progress_store.SAVE_S = 0.3
         (group,) = peer.stats()["streams"]["a.**"]["groups"]
         figures = [group["lag"], group["awaited"], group["stale_acks"], len(group["members"])]
         print(*figures, flush=True)
@@ -515,9 +516,12 @@ def test_who_leaves_does_not_wait_for_whom_it_cannot_hear(tmp_path: Path) -> Non
         with Shop(tmp_path, address, 0, 10) as shop:
             wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
             shop.ask(b"slow")
-            for _ in range(2):
+            for lag in (9, 8):
                 events.ack(*take(events, 1))
-                time.sleep(0.3)  # the first is saved yet
+                wait_until(lambda lag=lag: shop.ask()["lag"] == lag)
+                if lag == 9:  # which is saved yet
+                    (source,) = events._intake._sources()
+                    wait_until(lambda source=source: not source.claims.done())
             began = time.monotonic()
             events.close()
             assert time.monotonic() - began > 0.5
