@@ -69,6 +69,30 @@ def test_receiver_counts_when_it_takes_packets(group: str, monkeypatch: pytest.M
         assert numbered.Reader(events).read(1000)["delivered"] == 1000
 
 
+def is_held(lock: Any) -> bool:
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False
+
+
+def test_packets_are_lost_for_a_consumer_that_waits(group: str) -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        pub.wait_for_subscribers("a.b", timeout=60)
+        waiting = threading.Thread(target=lambda: events.get(timeout=60))
+        waiting.start()
+        wait_until(lambda: is_held(events._intake.lock), what="it waits")
+        with testing.lose_packets(sub, 1.0) as path:
+            assert waiting.is_alive()
+            pub.publish("a.b", b"x")
+            waiting.join(60)
+        assert path.data_dropped > 0, "the event came over the connection"
+
+
 def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:
     config = Multicast(group)
     with (
