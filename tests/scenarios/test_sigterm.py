@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests import processes
-from tests.remote import RemoteError, RemotePeer, wait_until
+from tests.support import processes
+from tests.support.remote import RemoteError, RemotePeer, wait_until
 
 #: Longer than an error waits for subscribers, and far shorter than `close` does here.
 LOOK_S = 1.0
