@@ -20,7 +20,7 @@ from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
 from meshmsg.cli._key_checks import keys
 from tests.support.netns import Network, needs_namespaces
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 MESH = f"doctor-test-{os.getpid()}"
 

@@ -24,7 +24,7 @@ from meshmsg import (
     Subscription,
     Tuning,
 )
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 @contextmanager

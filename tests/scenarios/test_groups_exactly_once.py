@@ -26,7 +26,7 @@ from meshmsg._wire.frame import encode_frame
 from meshmsg._wire.subframe import Work, encode_work
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 KILLS = 20
 #: A publisher that has published what it has lives up to this long.

@@ -14,7 +14,8 @@ from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.verify import summarize
 from tests.scenarios.test_replay import taken
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 HELD: dict[str, Any] = {"start": "committed", "name": "audit", "hold": True}
 

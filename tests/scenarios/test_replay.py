@@ -17,7 +17,8 @@ from meshmsg._wire.control import Subscribed
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 TRANSPORTS = {"zmq": None, "multicast": Multicast("239.255.7.10:30921")}
 SMALL = {"buffer_bytes": "64KiB"}

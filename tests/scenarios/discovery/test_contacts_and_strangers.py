@@ -16,7 +16,8 @@ from meshmsg._links import resolver as _scout
 from meshmsg._model.config import config_from_tables
 from meshmsg._wire import control as c
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

@@ -7,7 +7,7 @@ from typing import Any
 from meshmsg import Peer, Stream, Tuning
 from tests.scenarios.security.conftest import WAIT_S
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 FORGETFUL = Tuning(ping_interval_s=0.05, peer_timeout_s=5.0, stream_forget_s=0.3)
 

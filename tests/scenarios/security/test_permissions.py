@@ -22,7 +22,7 @@ from meshmsg.transports.zmq.curve import CONTROL
 from meshmsg.transports.zmq.per_publisher import ApartFanoutClient
 from meshmsg.transports.zmq.zap import ZapServer
 from tests.scenarios.security.conftest import curve_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 SHOP = (Stream("orders.**"), Stream("quotes.**"), Stream("log.**", durability="log"))
