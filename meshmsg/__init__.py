@@ -21,9 +21,12 @@ interrupted while it starts ends at once.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # `typing` takes longer to load than all else that is needed here
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from meshmsg._model.batch import Batch
     from meshmsg._model.codecs import Codec, JsonCodec, MsgpackCodec
     from meshmsg._model.config import PeerConfig, Record, Stream, Tuning
@@ -129,7 +132,7 @@ _HOMES = {
 """The modules of public names that are no errors."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(_HOMES.get(name, "._model.errors"), __name__)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import NoReturn
+
+TYPE_CHECKING = False  # `typing` would be loaded before the handler stands
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:

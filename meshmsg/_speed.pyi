@@ -107,7 +107,9 @@ class OpenFrame(FrameBuilder):
 
 class TailFrame(FrameBuilder):
     at: int
+    keepers: int
     shut: bool
+    def has_room(self, needed: int, /) -> bool: ...
     def add(
         self,
         topic: str,

@@ -66,8 +66,8 @@ run() {
 }
 
 # Else the tests would run in Python alone, and pass.
-run -c 'from meshmsg import _compiled, _speed
-assert _compiled.COMPILED and "/asan/" in _speed.__file__, "the core with sanitizers is not in use"'
+run -c 'from meshmsg import _native, _speed
+assert _native.COMPILED and "/asan/" in _speed.__file__, "the core with sanitizers is not in use"'
 
 # Captured by descriptor, reports of undefined behaviour would be lost with the process.
 failed=0

@@ -186,6 +186,7 @@ def test_limits_in_the_page_are_those_of_the_code() -> None:
     assert f"| epochs in the journal | {log_epochs.EPOCHS_MAX:,} |" in limits
     assert f"| cursors looked at | {log_cursors.CURSORS_MAX:,} |" in limits
     assert f"| area of the tail | {LogSettings().tail_bytes >> 10} KiB, or a quarter of" in limits
+    assert f"; {LogSettings().tail_growth} times as much where that is soon full" in limits
     assert f"| tail that is read | {TAIL_BYTES_MAX >> 20} MiB |" in limits
     assert f"up to {LogSettings().area_bytes // 4 >> 10} KiB" in section("A durable stream")
     assert f"{SMALL_EVENTS} events or {SMALL_BYTES >> 10} KiB" in section("A durable stream")

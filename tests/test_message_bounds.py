@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import inspect as types
 
+from meshmsg._groups import work_batch
 from meshmsg._model import message_fields as fields
 from meshmsg._model.errors import ProtocolError
 from meshmsg._wire import control
@@ -110,7 +111,7 @@ def refused_within(data: bytes, peak_bytes: int, match: str) -> None:
 def test_names_beyond_the_bound_are_not_even_read() -> None:
     """8 million empty names took 2 s; a bad one behind the bound is not reached."""
     welcome = {"t": "welcome", "peer": "p", "instance": 1, "mesh": "m", "fanout": []}
-    refused_within(enclosed(welcome | {"streams": [""] * 257}), 64 * 1024, "of length <= 256")
+    refused_within(enclosed(welcome | {"streams": [""] * 65}), 64 * 1024, "of length <= 64")
     hello = {"t": "hello", "peer": "p", "instance": 1, "mesh": "m"}
     refused_within(enclosed(hello | {"listen": [""] * 17}), 64 * 1024, "of length <= 16")
     refused_within(enclosed(hello | {"listen": [""] * 8_000_000}), 64 * 1024, "'hello' of 8000")
@@ -351,6 +352,20 @@ def test_a_member_speaks_of_so_many_pieces_in_one_message(
         control.decode_message(enclosed(body | {part: [*[full] * count, full | {field: [piece]}]}))
 
 
+def test_whatever_a_member_says_fits_a_message() -> None:
+    """It adds settlements as long as there is room for any further one."""
+    pieces = work_batch.SETTLED_BYTES_MAX // work_batch.RANGE_BYTES_MAX
+    assert pieces + fields.ACK_RANGES_MAX + work_batch.NACKS_MAX <= fields.PIECES_MAX
+    last = control.Settlement(
+        "é" * fields.NAME_CHARS_MAX,
+        1,
+        [((1 << 63) - 1, (1 << 63) - 1, 1)] * fields.ACK_RANGES_MAX,
+        [control.Refusal(1, 1, error="é" * work_batch.ERROR_CHARS_MAX)] * work_batch.NACKS_MAX,
+    )
+    size = work_batch.SETTLED_BYTES_MAX + work_batch.bytes_at_most(last)
+    assert size <= control.SMALL_BYTES_MAX
+
+
 def test_large_message_has_to_begin_with_its_kind_and_an_answer_to_be_asked_for() -> None:
     head = control.encode_message(control.Unknown())[:4]
     body = b"x" * 100_000
@@ -376,7 +391,7 @@ def pages_of(names: list[str]) -> list[control.Unsubscribed]:
 
 
 @pytest.mark.parametrize(
-    "names", [["a"], ["a"] * 256, ["a"] * 257, ["x" * 1024] * 256, ["é" * 1000, "b"] * 500]
+    "names", [["a"], ["a"] * 64, ["a"] * 65, ["x" * 1024] * 64, ["é" * 1000, "b"] * 500]
 )
 def test_what_is_too_long_for_a_message_is_said_in_several(names: list[str]) -> None:
     pages = pages_of(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import itertools
 import os
 import secrets
@@ -419,3 +420,19 @@ class TestKeyring:
         secret = secrets.token_bytes(32)
         theirs = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         assert pair_of(secret).public == theirs
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_a_full_disk_leaves_nothing_of_a_key_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    written = itertools.count()
+
+    def fail(_: int) -> None:
+        if next(written) == room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ConfigError, match="No space left"):
+        new_folder(tmp_path / "keys", "desk", None)
+    assert list((tmp_path / "keys").iterdir()) == []

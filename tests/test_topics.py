@@ -382,6 +382,7 @@ def test_filter_memo_is_bounded_and_counts_its_resets() -> None:
         ("(orders|quotes).eu", "regular expression"),
         (r"orders\.eu", "regular expression"),
         ("orders.[a-z]", "regular expression"),
+        ("orders-.*", "regular expression"),
         ("orders.*.**", ""),
         ("a+b.c#.x>y/z", ""),
         ("BRK(B).C++.$x", ""),

@@ -232,6 +232,12 @@ class Gate:
         self._ahead_due = now + 20 * (time.monotonic() - now)
         return float("inf")
 
+    def cut_greedy(self, fd: int) -> None:
+        """End a connection that asks for more than its part of our time."""
+        self.counters["connections_greedy"] += cut([fd], self._addresses())
+        text = "a connection that asks for more than its part of our time is cut (counted as %s)"
+        self._tell_once(text, "connections_greedy")
+
     def _on_busy(self) -> None:
         """This process uses a processor; any thread."""
         self._is_busy = True

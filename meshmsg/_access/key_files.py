@@ -47,10 +47,18 @@ def new_folder(folder: Path, name: str, mesh_key: str | None) -> Grant:
     secret = secrets.token_bytes(KEY_BYTES)
     grant = Grant(name, pair_of(secret).public)
     key = secrets.token_urlsafe(KEY_BYTES) if mesh_key is None else mesh_key
-    write_new(folder / MESH_KEY_NAME, f"{key}\n", 0o600)
-    write_new(folder / PEER_KEY_NAME, f"{secret.hex()}\n", 0o600)
+    files = [(MESH_KEY_NAME, f"{key}\n", 0o600), (PEER_KEY_NAME, f"{secret.hex()}\n", 0o600)]
     if not (folder / ALLOW_NAME).exists():
-        write_new(folder / ALLOW_NAME, format_allow([grant]), 0o644)
+        files.append((ALLOW_NAME, format_allow([grant]), 0o644))
+    made: list[Path] = []
+    try:
+        for file, text, mode in files:
+            write_new(folder / file, text, mode)
+            made.append(folder / file)
+    except ConfigError:  # else the next attempt would find some of them there already
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
     return grant
 
 
@@ -97,6 +105,7 @@ def _scratch(path: Path, text: str, mode: int) -> Path:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        scratch.unlink(missing_ok=True)  # the disk is full: nothing of a key is left
         raise ConfigError(str(path), f"cannot be written: {error.strerror}") from None
     return scratch
 

@@ -77,6 +77,7 @@ class Member(Membership):
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
         self.closed = False
+        self.on_close: Callable[[], None] | None = None  #: while a coroutine waits
         self.refusal: PeerRefused | None = None
         self._inlet_closed = False
         self._wake_io = wake_io
@@ -439,6 +440,9 @@ class Member(Membership):
                 self._inlet_closed = True
                 self._inlet.close()
             self.seen_off.set()
+        told = self.on_close
+        if told is not None:  # the loop may not hear of descriptors that are closed
+            told()
 
     def _say_good_bye(self) -> None:
         left = run_out(self.iterator)  # what goes to others is not for us any more

@@ -21,8 +21,8 @@ ERROR_CHARS_MAX = 2000
 #: A range is never longer in a message, nor is a character.
 RANGE_BYTES_MAX = 24
 CHAR_BYTES_MAX = 4
-#: What a message may have, so that any further settlement fits.
-SETTLED_BYTES_MAX = 16 * 1024
+#: What a message may have, so that any further settlement fits, in bytes and in pieces.
+SETTLED_BYTES_MAX = 8 * 1024
 
 
 class Settler(Protocol):

@@ -18,6 +18,7 @@ from meshmsg._replay.log_server import Asker
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.quotas import Owner
+from meshmsg.recovery.stream.time_shares import TimeShares
 from meshmsg.transports.zmq.control import Request
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ log = logging.getLogger("meshmsg.peer")
 T = TypeVar("T")
 
 CLIENTS_MAX = 10_000
+#: How long what a connection that was cut has said may take to be read.
+CUT_S = 10.0
 NOT_PERMITTED = "its key does not permit it"
 
 
@@ -53,10 +56,13 @@ class Reception:
         self._node = node
         self._gate = node.gate
         self.clients: dict[bytes, Client] = {}
+        self._shares: TimeShares[Owner, Request] = TimeShares()
+        #: When connections were cut: what they had said before is not heeded any more.
+        self._cut: dict[bytes, float] = {}
 
     def on_readable(self) -> None:
-        """Requests have come."""
-        part = Slice()
+        """Requests have come: heed them, or let them wait if their sender has no time left."""
+        part, began = Slice(), time.thread_time()
         for _ in range(MESSAGES_A_TURN):
             request = self._node._server.recv()
             if request is None:
@@ -70,16 +76,60 @@ class Reception:
                 client = None
             if client is not None:
                 client.last_seen = now
-            try:
-                self._on_request(request, client, now)
-            except MeshError as error:  # a bad message, or good form with bad content
-                self._node.counters["bad_control"] += 1
-                where = request.host or "?"
-                log.debug("a bad control message from %s was dropped: %s", where, error)
-            except Exception:
-                self._node.guard.failed("a control message")
+            owner = self._owner(request, client)
+            if request.identity in self._cut:
+                self._node.counters["requests_dropped"] += 1
+            elif self._shares.must_wait(request.identity, owner, now=now):
+                self._let_wait(request, owner, now)
+            else:
+                began = self._heed(request, client, owner, began, now)
             if part.is_over():
                 return
+
+    def on_tick(self, now: float) -> float:
+        """Heed those who have waited for their time; returns when to come again."""
+        part, began = Slice(), time.thread_time()
+        while self._shares and (request := self._shares.take(now=now)) is not None:
+            client = self.clients.get(request.identity)
+            began = self._heed(request, client, self._owner(request, client), began, now)
+            if part.is_over():
+                break
+        return self._shares.due()
+
+    def on_ping(self, now: float) -> None:
+        """Forget those who used little of our time, and those who were cut a while ago."""
+        self._shares.sweep(now=now)
+        self._cut = {link: at for link, at in self._cut.items() if now - at < CUT_S}
+
+    def _owner(self, request: Request, client: Client | None) -> Owner:
+        """Return whose time a request takes: of a host, all who have not said who they are."""
+        link = b"" if client is None else request.identity
+        return self._gate.owner(request.user, request.host, link)
+
+    def _heed(
+        self, request: Request, client: Client | None, owner: Owner, began: float, now: float
+    ) -> float:
+        """Do what is asked for, and count the time since it began; returns when it was done."""
+        try:
+            self._on_request(request, client, now)
+        except MeshError as error:  # a bad message, or good form with bad content
+            self._node.counters["bad_control"] += 1
+            where = request.host or "?"
+            log.debug("a bad control message from %s was dropped: %s", where, error)
+        except Exception:
+            self._node.guard.failed("a control message")
+        ended = time.thread_time()
+        self._shares.spend(owner, ended - began, now=now)
+        return ended
+
+    def _let_wait(self, request: Request, owner: Owner, now: float) -> None:
+        self._node.counters["requests_delayed"] += 1
+        last = self._shares.put(request.identity, owner, request, request.size)
+        if last is not None:
+            self._cut[last.identity] = now
+            if last.identity in self.clients:
+                self._forget(last.identity, now, silent=True)
+            self._gate.cut_greedy(last.fd)
 
     def _on_request(self, request: Request, client: Client | None, now: float) -> None:
         node, identity, parts = self._node, request.identity, request.parts
@@ -247,6 +297,7 @@ class Reception:
 
     def _forget(self, identity: bytes, now: float, *, silent: bool = False) -> None:
         client = self.clients.pop(identity)
+        self._shares.forget(identity)
         self._node.links.forget_back(client.instance)
         if silent:
             self._node.publisher.lose_link(identity, client.last_seen, now)

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING
 
 from meshmsg._model.errors import ProtocolError
 from meshmsg._model.message_fields import STREAMS_MAX
+from meshmsg.recovery.stream.time_shares import TimeBudget
 
 if TYPE_CHECKING:
     from meshmsg._wire import control as c
     from meshmsg.transports.zmq.control import ControlClient
+
+
+#: A page of a welcome that has not come by then is lost.
+PAGE_S = 5.0
 
 
 class Listing:
@@ -26,6 +31,7 @@ class Listing:
         self.recorded: dict[str, c.StreamInfo] = {}
         self.members: set[int] = set()  #: of our members, who has asked for some of them
         self.pages = 0  #: that have come
+        self.due = time.monotonic() + PAGE_S  #: when the next one has to be here
 
     def is_next(self, welcome: c.Welcome, link: Link) -> bool:
         """Return True for the page that has to come, of the peer that began."""
@@ -60,6 +66,7 @@ class Link:
         self.listing: Listing | None = None  #: whose last page has yet to come
         self.untaken: set[str] = set()  #: streams that there was no room for
         self.last_seen = time.monotonic()
+        self.budget = TimeBudget()  #: of the I/O thread's time
         self.ping_due = 0.0
         self.reconnects = -1
         self.told = 0  #: streams of ours that the last hello named

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import Asked, Parted
-from meshmsg._links.outbound_peer import Link, Listing, data_address, reachable
+from meshmsg._links.outbound_peer import PAGE_S, Link, Listing, data_address, reachable
 from meshmsg._links.taken_streams import TakenStreams
 from meshmsg._model.errors import MeshError, PeerRefused, ProtocolError
 from meshmsg._model.event import Position
@@ -25,6 +25,7 @@ from meshmsg._receive.subscription_io import Intake
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.meetings import Meetings
+from meshmsg.recovery.stream.time_shares import NEVER
 from meshmsg.recovery.stream.unconfirmed import Unconfirmed
 from meshmsg.transports.zmq.connection_monitor import (
     SHARE_OF_BACKS,
@@ -73,6 +74,7 @@ class Links:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._poller = node._poller
         self._links: dict[str, Link] = {}
         self._by_owner: dict[int, Link] = {}
         self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
@@ -80,6 +82,7 @@ class Links:
         self._taken = TakenStreams(node.notes, node.counters, node.tuning.streams_max)
         self._sweep_due = 0.0
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
+        self._waiting_for_time: set[Link] = set()  # not read until their budgets fill
 
     def dial(self, address: str, *, given: bool = True, found: bool = False) -> None:
         """Connect to a peer and keep it connected."""
@@ -162,12 +165,13 @@ class Links:
     def _watch(self, link: Link) -> None:
         for owner in (link.client, link.client.monitor):
             self._by_owner[id(owner)] = link
-            self._node._poller.add(owner)
+            self._poller.add(owner)
 
     def _unwatch(self, link: Link) -> None:
         for owner in (link.client, link.client.monitor):
             self._by_owner.pop(id(owner), None)
-            self._node._poller.remove(owner)
+            self._poller.remove(owner)
+        self._waiting_for_time.discard(link)
         link.client.close()
 
     def on_readable(self, owner: Any) -> None:
@@ -184,12 +188,12 @@ class Links:
             monitor.failure = ""
         if owner is monitor or link.client.monitor is not monitor:
             return
-        part = Slice()
+        part, client, began = Slice(), link.client, time.thread_time()
         for _ in range(MESSAGES_A_TURN):
-            parts = link.client.recv()
+            parts = client.recv()
             if parts is None:
                 return
-            link.last_seen = time.monotonic()
+            link.last_seen = now = time.monotonic()
             try:
                 self._on_message(link, parts)
             except MeshError as error:
@@ -197,8 +201,25 @@ class Links:
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
             except Exception:
                 self._node.guard.failed("a control message from who was dialled")
+            ended = time.thread_time()
+            link.budget.spend(ended - began, now=now)
+            began = ended
+            if id(client) not in self._by_owner:  # it is closed by now
+                return
+            if link.budget.due > now:
+                self._node.counters["answers_delayed"] += 1
+                self._waiting_for_time.add(link)
+                self._poller.remove(client)
+                return
             if part.is_over():
                 return
+
+    def _go_on(self, now: float) -> float:
+        """Read those again who have waited for their time; returns when to come again."""
+        for link in [link for link in self._waiting_for_time if link.budget.due <= now]:
+            self._waiting_for_time.discard(link)
+            self._poller.add(link.client)
+        return min((link.budget.due for link in self._waiting_for_time), default=NEVER)
 
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
@@ -364,6 +385,7 @@ class Links:
         link.streams.update(streams)
         link.recorded.update(recorded)
         listing.pages += 1
+        listing.due = time.monotonic() + PAGE_S
         inlets, names = self._node.inlets(), frozenset((*streams, *recorded))
         offers = self._meetings.on_welcome(
             link.instance, names, inlets, again=listing.again, begins=not page.page, more=page.more
@@ -568,7 +590,7 @@ class Links:
                 self._node.counters["subscriptions_repeated"] += 1
         for link, intake, infos in again.values():
             self._subscribe(link, intake, infos)
-        return self.unconfirmed.next_due
+        return min(self.unconfirmed.next_due, self._go_on(now))
 
     def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
         """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
@@ -618,6 +640,9 @@ class Links:
                 self._redial(link)
             elif link.state == "up":
                 self._ping(link, now)
+                if link.listing is not None and now >= link.listing.due:
+                    link.listing = None
+                    self._say_hello(link)  # it tells all of it anew
             elif link.state == "greeting":
                 self._greet(link)
             elif link.state == "refused" and link.knock_due is not None and now >= link.knock_due:

@@ -23,7 +23,7 @@ from meshmsg._model.units import NAME_BYTES_MAX, PATTERNS_MAX
 #: Streams that one peer publishes, or records.
 STREAMS_MAX = 10_000
 #: Entries of one message that says something of each stream.
-ENTRIES_MAX = 256
+ENTRIES_MAX = 64
 #: Streams that a `hello` names.  Whoever wants to know all of them reads the `welcome`.
 HELLO_STREAMS_MAX = 256
 #: Work groups that a card names, and roles.
@@ -40,9 +40,9 @@ PART_FRAMES_MAX = 16_384
 #: Ranges in one repair request.
 NACK_RANGES_MAX = 256
 #: Ranges, or refusals, of one stream and epoch in one message of a member.
-ACK_RANGES_MAX = 1024
+ACK_RANGES_MAX = 512
 #: Ranges and refusals in one message of a member, all together: publishers wait while it is read.
-PIECES_MAX = 4096
+PIECES_MAX = 1024
 #: Ranges and refusals that a member claims, in as many messages as that takes.
 CLAIMED_PIECES_MAX = 131_072
 #: Events that a member may ask for ahead of its acknowledgements.

@@ -156,7 +156,7 @@ class TopicFilter:
 
 
 _FOREIGN = {"#": ANY, ">": ANY, "+": ONE}
-_REGULAR = re.compile(r"^\^|\$$|\\.|\(.*\|.*\)|\[[^]]+\]|\.\+")
+_REGULAR = re.compile(r"^\^|\$$|\\.|\(.*\|.*\)|\[[^]]+\]|\.\+|[-_]\.\*")
 
 
 def foreign_wildcards(pattern: str) -> str:

@@ -7,6 +7,7 @@ and events come out of whole batches, so the loop is asked once a batch and not 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
@@ -193,15 +194,32 @@ class AsyncSubscription(SubscriptionBase):
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
         self._waiting |= {woken}
-        self._watch(loop)
-        until = min(intake.timer_due, NEVER if deadline is None else deadline)
-        if until < self._timer_at:
-            self._set_timer(loop, until)
         try:
+            with intake.lock:  # with which it is closed
+                if intake.closed:
+                    return
+                intake.on_close = self._on_close
+                self._watch(loop)
+            until = min(intake.timer_due, NEVER if deadline is None else deadline)
+            if until < self._timer_at:
+                self._set_timer(loop, until)
             await woken
         finally:
             self._waiting -= {woken}
+            if not self._waiting:
+                intake.on_close = None
             self._yielded_at = time.monotonic()
+
+    def _on_close(self) -> None:
+        """Any thread: the peer was closed, or its I/O thread has ended."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed, and nobody waits there
+                loop.call_soon_threadsafe(self._on_end)
+
+    def _on_end(self) -> None:
+        self._unwatch()
+        self._wake_all()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
         """One timer for all who wait, left to run: mostly an event comes first, time after time."""

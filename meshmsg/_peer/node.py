@@ -137,6 +137,7 @@ class Node:
         # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
             self.publisher.on_tick,
+            self.reception.on_tick,
             self._tend_inlets,
             self._say_status,
             self.questions.on_tick,
@@ -246,7 +247,7 @@ class Node:
             return False
         now = time.monotonic()
         self._forgive_sleep(now)
-        failing = ""
+        failing, part = "", Slice()
         for n, tick in enumerate(self._ticks):
             if not self._has_news and now < self._dues[n]:
                 continue
@@ -257,6 +258,7 @@ class Node:
                 failing = tick.__qualname__
                 self.guard.failed(failing)
         self._drain_outgoing()
+        part.give_way()
         due = now if self._calls or self._outgoing else min(self._dues)
         ready = self._poller.wait(due - time.monotonic())
         part = Slice()
@@ -339,6 +341,7 @@ class Node:
             self._server.unsent.sweep()
             self.links.on_ping(now)
             self.namesakes.on_ping(now)
+            self.reception.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
                 self.reports.want(intake, self.links.up())

@@ -28,17 +28,21 @@ class GatheredSender:
         self._called = threading.Lock()  # taken, until there is a call
         self._called.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._starting = threading.Lock()
         self._closed = False
 
     def call(self) -> None:
-        """Have what was gathered sent; one call at a time, by whoever has the publisher's lock."""
-        if self._thread.ident is None and not self._closed:
-            self._thread.start()
+        """Have what was gathered sent; any thread."""
+        if self._thread.ident is None:
+            with self._starting:
+                if self._thread.ident is None and not self._closed:
+                    self._thread.start()
         self._release()
 
     def _release(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a call that was not yet heard is enough
-            self._called.release()
+        if self._called.locked():
+            with contextlib.suppress(RuntimeError):  # a call that was not yet heard is enough
+                self._called.release()
 
     def _run(self) -> None:
         self.guard.drive(self._turn)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from threading import get_ident
@@ -115,7 +116,8 @@ class PublisherSide:
             self.publish = self._publish_locked  # type: ignore[method-assign]
         elif COMPILED:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
-        self._dirty: list[Outlet] = []
+        self._dirty: deque[Outlet] = deque()
+        self._sending = False  # a frame is leaving
         self.gates = gates = StreamGates(streams, self._routes)
         self._pass = gates.wait  # the compiled core calls it by this name
         self.durable = durable = DurableSide(config, streams, control, wake, self._send_safe)
@@ -319,12 +321,18 @@ class PublisherSide:
         return Position(outlet.stream, outlet.epoch, seq)
 
     def _make_room(self, outlet: Outlet, needed: int) -> None:
-        """The log's tail has no room for an event of these bytes, or one has to wait for others."""
-        assert outlet.log is not None
-        with self._lock:
-            self._follow_log(outlet)
-            if not outlet.log.has_room(needed):
-                outlet.log.make_room()
+        """The log's tail has no room for an event of these bytes, or one has to wait for others.
+
+        Without the lock where possible: who sends or publishes meanwhile need not wait for a disk.
+        """
+        log, tail = outlet.log, outlet.tail
+        assert log is not None
+        assert tail is not None
+        if tail.keepers or log.next > outlet.next:
+            with self._lock:  # behind whoever publishes many and keeps others out
+                self._follow_log(outlet)
+        else:
+            log.make_room(needed)
 
     def _follow_log(self, outlet: Outlet) -> None:
         """Pass over what only the log has: interrupted (Ctrl-C) in between, it is published."""
@@ -346,6 +354,8 @@ class PublisherSide:
         self, outlet: Outlet, topic: str, data: bytes, now_ns: int, raw: bool
     ) -> Position | None:
         """The stream is idle: the shortest way out for one event; `None` if it is not after all."""
+        if self._sending:
+            return None
         sender = outlet.sender
         with self._lock:
             if outlet.gated or self._rush.is_on(now_ns):
@@ -380,7 +390,15 @@ class PublisherSide:
             self._send_open(outlet)
 
     def _on_due(self, outlet: Outlet, now_ns: int) -> None:
-        """The stream was idle or the open frame is due: send it, unless it fills quickly."""
+        """The stream was idle or the open frame is due: send it, unless it fills quickly.
+
+        While another thread sends, this one goes on: many that wait for each other would do so
+        once an event.
+        """
+        if self._sending and outlet.size <= outlet.size_max:
+            outlet.due_ns = now_ns + outlet.send_ns * GATHER_SENDS
+            self._mark_dirty(outlet)
+            return
         with self._lock:
             waited_ns = now_ns - outlet.sent_ns
             gather_ns = outlet.send_ns * GATHER_SENDS
@@ -392,15 +410,14 @@ class PublisherSide:
                 self._send_open(outlet)
 
     def _mark_dirty(self, outlet: Outlet) -> None:
-        """The open frame waits for the next event or for the gathering thread."""
-        with self._lock:
-            if outlet.dirty:
-                return
-            outlet.dirty = True
-            outlet.marked_by = get_ident()
-            self._dirty.append(outlet)
-            if len(self._dirty) == 1:
-                self._gathered.call()
+        """The open frame waits for the next event or for the gathering thread; needs no lock."""
+        own = get_ident()
+        if outlet.dirty:
+            return
+        outlet.dirty = True  # no call since it was not: one thread does this
+        outlet.marked_by = own
+        self._dirty.append(outlet)
+        self._gathered.call()
 
     def send_own(self) -> None:
         """The calling thread is about to wait: what it has published need not wait for others.
@@ -411,7 +428,7 @@ class PublisherSide:
             return
         own = get_ident()
         with self._lock:
-            for outlet in self._dirty:
+            for outlet in list(self._dirty):
                 if outlet.marked_by == own and outlet.count:
                     self._send_open(outlet)
 
@@ -421,7 +438,7 @@ class PublisherSide:
         In a rush they stay marked: who publishes then needs no lock.
         """
         with self._lock:
-            dirty, self._dirty = self._dirty, []
+            dirty = [self._dirty.popleft() for _ in range(len(self._dirty))]
             rush = len(dirty) > RUSH_DUES
             for outlet in dirty:
                 try:
@@ -549,17 +566,21 @@ class PublisherSide:
         fanout = self._streams.fanout
         if fanout is None:
             raise ClosedError("the peer is not open: use it in a with block")
-        all_sent = True
-        if outlet.packets is not None:
-            all_sent = outlet.packets.send(frame, time.monotonic())
-        elif len(frame) > self._tuning.push_bytes_max:
-            # Pushed to a stalled subscriber, large frames would fill memory; each fetches its own.
-            fanout.send(outlet.sender.tail().encode())
-            self.counters["announced_frames"] += 1
-        elif self._tokens or not outlet.has_groups:  # else there are members only
-            fanout.send(frame)
-        if outlet.has_groups:
-            self.groups.on_frame(outlet)
+        all_sent = self._sending = True
+        try:
+            if outlet.packets is not None:
+                all_sent = outlet.packets.send(frame, time.monotonic())
+            elif len(frame) > self._tuning.push_bytes_max:
+                # Pushed to a stalled subscriber, large frames would fill memory; each fetches its
+                # own.
+                fanout.send(outlet.sender.tail().encode())
+                self.counters["announced_frames"] += 1
+            elif self._tokens or not outlet.has_groups:  # else there are members only
+                fanout.send(frame)
+            if outlet.has_groups:
+                self.groups.on_frame(outlet)
+        finally:
+            self._sending = False
         if outlet.log is not None:
             outlet.log.want()
         outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load

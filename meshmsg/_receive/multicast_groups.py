@@ -30,6 +30,8 @@ from meshmsg.transports.zmq.fanout import FanoutClient
 
 log = logging.getLogger("meshmsg.peer")
 
+Fault = Callable[[bytes], bool]
+
 #: Groups that a subscription joins because publishers announce them: each costs two sockets.
 GROUPS_MAX = 64
 
@@ -63,8 +65,7 @@ class Tuner:
         self._interface = interface
         self._second_interface = second_interface
         self._security = security
-        self._fault: Callable[[bytes], bool] | None = None
-        self._fault_at: tuple[str, int] | None = None  # the line where packets are lost
+        self._fault: tuple[Fault | None, tuple[str, int] | None] = (None, None)
 
     # --- streams ---
 
@@ -162,7 +163,7 @@ class Tuner:
         line = lines.get(group)
         if line is None:
             line = lines[group] = MulticastClient(group, None, buffer_bytes, self._tuning.spin_s)
-            line.fault = self._fault if self._fault_at in (None, group[:2]) else None
+            self._spoil(group, line)  # when it is among the lines: `set_fault` may be called now
             self._client.watch(line.fd)
         return line
 
@@ -177,13 +178,18 @@ class Tuner:
                 line.close()
         reading.only_line = None
 
-    def set_fault(
-        self, fault: Callable[[bytes], bool] | None, at: tuple[str, int] | None = None
-    ) -> None:
-        """Lose packets on purpose, as they come in on all lines or on one (`meshmsg.testing`)."""
-        self._fault, self._fault_at = fault, at
-        for group, line in self._reading.lines.items():
-            line.fault = fault if at in (None, group[:2]) else None
+    def set_fault(self, fault: Fault | None, at: tuple[str, int] | None = None) -> None:
+        """Lose packets on purpose, as they come in on all lines or on one (`meshmsg.testing`).
+
+        Without the lock: a consumer that waits for an event has it meanwhile.
+        """
+        self._fault = (fault, at)
+        for group, line in list(self._reading.lines.items()):
+            self._spoil(group, line)
+
+    def _spoil(self, group: Group, line: MulticastClient) -> None:
+        fault, at = self._fault
+        line.fault = fault if at in (None, group[:2]) else None
 
     def close(self) -> None:
         """Say good-bye to the senders, and close the sockets."""

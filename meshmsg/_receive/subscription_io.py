@@ -129,6 +129,7 @@ class Intake:
         self.evictions: deque[str] = deque(maxlen=100)
         self.refusals: dict[str, str] = {}  #: by stream, why its publisher does not take us
         self.closed = False
+        self.on_close: Callable[[], None] | None = None  #: while a coroutine waits
         self._client_closed = False
         self.driven_at = 0.0
         self.current: Batch | None = None
@@ -804,6 +805,9 @@ class Intake:
                 self._client_closed = True
                 self._client.close()
                 self.tuner.close()
+        told = self.on_close
+        if told is not None:  # the loop may not hear of descriptors that are closed
+            told()
 
 
 def take_next(intake: Intake, data: bytes, now: float, as_events: bool = True) -> bool:

@@ -39,6 +39,8 @@ _Answer = TypeVar("_Answer", c.Logs, c.Part)
 CREDIT_BYTES = 8 * 1024 * 1024
 #: Logs, and epochs of them, that one peer can tell of.
 ROWS_MAX = 400_000
+#: How often it is asked which logs there are, where pages of the answer are lost.
+ASKS_MAX = 3
 
 
 class LogEpoch(NamedTuple):
@@ -132,19 +134,30 @@ class ReplayClient:
         return [log for log in found if log.topics in may]
 
     def _ask_for_logs(self, patterns: list[str]) -> dict[str, list[c.LogInfo]]:
-        """Ask which logs there are; the answer has any number of messages."""
+        """Ask which logs there are, again if a page of the answer is lost."""
+        for _ in range(ASKS_MAX):
+            found = self._ask_once(patterns)
+            if found is not None:
+                return found
+        raise ReplayError(self.address, "parts of what it says of its logs are missing")
+
+    def _ask_once(self, patterns: list[str]) -> dict[str, list[c.LogInfo]] | None:
+        """Ask which logs there are; the answer has any number of pages.  `None` if one is lost."""
         keyring = self._keyring
         nonce = secrets.token_bytes(NONCE_BYTES) if keyring and keyring.apart else b""
         self._number += 1
         self._send(c.LogsPlease(self._number, self._mesh, patterns, nonce))
         found: dict[str, list[c.LogInfo]] = {}
-        left, more = ROWS_MAX, True
+        left, more, page = ROWS_MAX, True, 0
         while more:
             answer, _ = self._receive(c.Logs)
             if answer.error:
                 raise ReplayError(self.address, answer.error)
-            if nonce and not found:
+            if answer.page != page:
+                return None
+            if nonce and not page:
                 self._check_proof(answer, nonce)
+            page += 1
             for info in answer.logs:
                 found.setdefault(info.stream, []).append(info)
             more = answer.more

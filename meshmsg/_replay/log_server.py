@@ -100,6 +100,7 @@ class _Question:
         self.asker = asker
         self.message = message
         self.left: list[LogEntry] | None = None  #: yet to be told of; `None` before the first turn
+        self.pages = 0  #: of the answer, so far
 
 
 class ReplayService:
@@ -329,9 +330,12 @@ class ReplayService:
         is_last = not question.left
 
         def make(logs: list[c.LogInfo], page: c.Page) -> c.Logs:
-            return replace(head, logs=logs, more=not (is_last and page.is_last))
+            more = not (is_last and page.is_last)
+            return replace(head, logs=logs, more=more, page=question.pages + page.number)
 
-        for page in c.encode_pages(make, [info for entry in some for info in _infos(entry)]):
+        pages = c.encode_pages(make, [info for entry in some for info in _infos(entry)])
+        question.pages += len(pages)
+        for page in pages:
             self._send(identity, [page])
         with self._wanted:
             self._question_due = began + (time.monotonic() - began) / QUESTIONS_SHARE

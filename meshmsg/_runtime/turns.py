@@ -4,9 +4,11 @@ The thread serves all connections, and while it runs all other threads of the pr
 interpreter's lock: consumers, and whoever publishes.  One connection can have it busy all the time,
 with messages that are all valid.  So
 
-- a message is small, and costs about a millisecond at most (`_model.message_fields`);
+- a message is small, and costs less than a millisecond (`_model.message_fields`);
 - of one connection, or one socket that many share, messages are handled for `TURN_S` in a turn,
   then come the others; what answers take is divided likewise;
+- one peer has a part of the thread's time, and waits when that is used up
+  (`recovery.stream.time_shares`);
 - after a turn that took so long, the thread lets go of the lock for a moment (`give_way`).  A
   thread that waits for it gets it then.  Otherwise it would wait for 5 ms, the interpreter's switch
   interval, and again whenever the I/O thread had let go of the lock too shortly to be noticed.
@@ -18,7 +20,7 @@ import time
 
 #: What one connection has of a turn: so many messages, for so long.
 MESSAGES_A_TURN = 256
-TURN_S = 0.001
+TURN_S = 0.0005
 #: The shortest sleep: with the kernel's timer slack, about 0.1 ms.
 PAUSE_S = 0.00005
 

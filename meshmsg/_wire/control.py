@@ -523,6 +523,7 @@ class Logs(_Message, frozen=True, tag="logs"):
     key: Short = b""  # the public key of whom says this, where it was asked to prove it
     proof: Short = b""
     more: bool = False  # further ones follow
+    page: U64 = 0  # which one it is
 
 
 class Read(_Message, frozen=True, tag="read"):

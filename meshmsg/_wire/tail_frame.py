@@ -80,7 +80,7 @@ if TYPE_CHECKING or not COMPILED:
     class TailFrame(FrameBuilder):
         """A frame builder whose events stand in mapped memory, too."""
 
-        __slots__ = ("_area", "_salt", "at", "shut")
+        __slots__ = ("_area", "_salt", "at", "keepers", "shut")
 
         CAPACITY_MIN = TAIL_ROWS_MAX
         CAPACITY_MAX = TAIL_ROWS_MAX
@@ -91,6 +91,7 @@ if TYPE_CHECKING or not COMPILED:
             self._salt = 0
             self.at = 0  #: where the next entry goes
             self.shut = True  #: only the log itself adds events
+            self.keepers = 0  #: how many keep out all but the log
 
         def use(self, area: memoryview, at: int, salt: int) -> None:
             """Write to this memory from here on, with this salt; the frame stays shut."""
@@ -102,12 +103,19 @@ if TYPE_CHECKING or not COMPILED:
             self.shut = True
             self._area = memoryview(bytearray())
 
+        def has_room(self, needed: int) -> bool:
+            """Whether an event of so many bytes could be added now."""
+            room = len(self._area) - self.at
+            return not self.shut and padded(needed) <= room and self.count < TAIL_ROWS_MAX
+
         def __enter__(self) -> TailFrame:
             """Keep out all but the log: compiled publishing, which takes no lock."""
+            self.keepers += 1
             return self
 
         def __exit__(self, *_: object) -> None:
             """Let them in again."""
+            self.keepers -= 1
 
         def add(
             self,

@@ -137,6 +137,20 @@ add(TailFrame *self, PyObject *args, PyObject *named)
     return fits < 0 ? NULL : PyBool_FromLong(fits);
 }
 
+/* Without a lock this is as good as a look at two fields gets; who adds an event looks again. */
+static PyObject *
+has_room(TailFrame *self, PyObject *bytes)
+{
+    Py_ssize_t needed = PyLong_AsSsize_t(bytes);
+    if (needed == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_ssize_t room = self->area.len - self->at;
+    return PyBool_FromLong(!self->shut && needed <= room
+                           && (Py_ssize_t)padded((size_t)needed) <= room
+                           && self->frame.count < ROWS_MAX);
+}
+
 static PyObject *
 release(TailFrame *self, PyObject *Py_UNUSED(none))
 {
@@ -207,6 +221,7 @@ tail_frame_dealloc(TailFrame *self)
 
 static PyMethodDef methods[] = {
     METHOD("add", add, METH_VARARGS | METH_KEYWORDS, "Add an event; False if there is no room."),
+    METHOD("has_room", has_room, METH_O, "Whether an event of so many bytes could be added."),
     METHOD("use", use, METH_VARARGS, "Write to this memory from here on, with this salt; shut."),
     METHOD("__enter__", keep_out, METH_NOARGS, "Keep publishers out."),
     METHOD("__exit__", let_in_again, METH_VARARGS, "Let them in again."),
@@ -216,6 +231,7 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"at", T_PYSSIZET, offsetof(TailFrame, at), READONLY, "Where the next entry goes."},
+    {"keepers", T_INT, offsetof(TailFrame, keepers), READONLY, "How many keep publishers out."},
     {"shut", T_BOOL, offsetof(TailFrame, shut), 0, "Nothing can be added."},
     {0},
 };

@@ -86,6 +86,12 @@ class MoldReceiver:
         self, session: str | None = None, first: int | None = 1, timing: MoldTiming | None = None
     ) -> None:
         self.session = session
+        self._first = first
+        # The first packet says which session it is, unless the user does.  That packet may be
+        # forged: the session is certain when it goes on.
+        self._is_certain = session is not None
+        self._adopted_at = 0.0
+        self._rival: tuple[str, float] | None = None  # heard since then, and not ours
         self.next = first  #: the next message to hand on; `None` before anything is known
         self.counters: Counter[str] = Counter()
         self.ended = False
@@ -125,9 +131,7 @@ class MoldReceiver:
         asked: bool = False,
     ) -> None:
         """A packet came on a line, or, if it was `asked` for, from the server."""
-        if self.session is None:
-            self.session = session
-        if session != self.session:
+        if not self._is_ours(session, asked, now):
             self.counters["other_sessions"] += 1
             return
         if self.next is None:
@@ -151,6 +155,33 @@ class MoldReceiver:
         else:
             self._hold(first, messages)
         self._watch(now)
+
+    def _is_ours(self, session: str, asked: bool, now: float) -> bool:
+        """Return True for a packet of the session that is received, which it may begin."""
+        if session == self.session:
+            if not asked:
+                self._rival = None
+                self._is_certain = self._is_certain or now - self._adopted_at >= LINE_S
+            return True
+        if self.session is not None:
+            if self._is_certain or asked:
+                return False
+            if self._rival is None or self._rival[0] != session:
+                self._rival = (session, now)
+            if now - self._rival[1] < LINE_S:
+                return False
+            self._start_over()  # only that one is heard: ours was one forged packet
+        self.session, self._adopted_at = session, now
+        return True
+
+    def _start_over(self) -> None:
+        """Forget what was heard of another session."""
+        self.counters["sessions_dropped"] += 1
+        self.next, self._stop, self._handed_on = self._first, self._first or 0, self._first or 0
+        while self._starts:
+            self._drop(len(self._starts) - 1)
+        self._heard, self.ended, self._rival, self._ask_at = False, False, None, None
+        self._far_since = self._behind_since = self._ends_since = None
 
     def _is_far(self, stop: int, now: float) -> bool:
         """Whether a packet is from too far ahead to be believed (yet)."""

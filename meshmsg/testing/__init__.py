@@ -148,13 +148,11 @@ def lose_packets(
     intakes = list(node.intakes.values())
     node.publisher.set_packet_fault(path, at)
     for intake in intakes:
-        with intake.lock:
-            intake.tuner.set_fault(path, at)
+        intake.tuner.set_fault(path, at)
     try:
         yield path
     finally:
         if peer._node is not None:
             node.publisher.set_packet_fault(None)
             for intake in intakes:
-                with intake.lock:
-                    intake.tuner.set_fault(None)
+                intake.tuner.set_fault(None)

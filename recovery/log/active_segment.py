@@ -44,7 +44,7 @@ class ActiveSegment:
         self._salt = salt_of(head)
         self._allocate_bytes = allocate_bytes
         self._allocated = DATA_START
-        self._torn = False  # what stands behind `offset` has to be cut off
+        self.torn = False  #: what stands behind `offset` has to be cut off
         self._indexed_at = 0
         self._index: list[IndexEntry] = []
         self._index_file: File | None = None
@@ -90,8 +90,7 @@ class ActiveSegment:
 
     def put(self, kind: int, content: bytes, first: int, stop: int, time_ns: int) -> int:
         """Write a record; returns its offset.  Raises `OSError`, and then nothing was written."""
-        if self._torn:
-            self._cut()
+        self.mend()
         offset = self.offset
         size = record_size(len(content))
         if offset + size > self._allocated:
@@ -101,9 +100,9 @@ class ActiveSegment:
         try:
             write_all(self._file, parts, offset)
         except OSError:
-            self._torn = True
+            self.torn = True
             with contextlib.suppress(OSError):
-                self._cut()
+                self.mend()
             raise
         if offset - self._indexed_at >= EVERY_BYTES:
             self._indexed_at = offset
@@ -113,10 +112,12 @@ class ActiveSegment:
             self.latest_ns = time_ns
         return offset
 
-    def _cut(self) -> None:
-        self._file.truncate(self.offset)
-        self._allocated = self.offset
-        self._torn = False
+    def mend(self) -> None:
+        """Cut off what a refused record left, if that is still there; raises `OSError`."""
+        if self.torn:
+            self._file.truncate(self.offset)
+            self._allocated = self.offset
+            self.torn = False
 
     def _allocate(self, least: int) -> None:
         """Room ahead: a sync that does not change the file's size takes half the time."""

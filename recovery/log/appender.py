@@ -28,7 +28,7 @@ from typing import NamedTuple
 from meshmsg._model.errors import ClosedError, LogError, LogFull, WaitTimeout
 from meshmsg._model.log_policy import Retention
 from meshmsg._wire.frame import Frame
-from meshmsg._wire.tail_frame import ENTRY, padded
+from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, padded
 from meshmsg.recovery.log.active_segment import ActiveSegment
 from meshmsg.recovery.log.files import Files
 from meshmsg.recovery.log.format import (
@@ -67,11 +67,18 @@ class LogSettings:
     """A consumer of another peer that was not heard of for so long holds nothing more."""
     tail_bytes: int = 128 * 1024
     """Small events gather in the tail until they fill so many bytes; 0: there is no tail."""
+    tail_growth: int = 8
+    """Where they come quickly, until they fill so many times as many."""
 
     @property
     def area_bytes(self) -> int:
         """What the tail holds: a part of a segment, or retention would have nothing to choose."""
         return min(self.tail_bytes, max(1024, self.segment_bytes // 4)) & ~7
+
+    @property
+    def area_bytes_max(self) -> int:
+        """What the tail holds where that fills quickly."""
+        return min(self.tail_bytes * self.tail_growth, max(1024, self.segment_bytes // 4)) & ~7
 
 
 TailEvent = tuple[str, bytes, int, bool, str | None, bytes | None]
@@ -152,7 +159,11 @@ class Appender:
         self._tracks = tracks
         self._clock = clock
         self._on_roll = on_roll
-        # Entered as it is: the condition does so in Python, where Ctrl-C would leave it locked.
+        # The last lock: who has it takes no other, and it may wait for the disk.  Publishers that
+        # have a lock of their own take that first, or only this one.  It guards the segment, areas,
+        # and sealing the tail's frame, in this order: an area is left, the segment gets its events,
+        # the area is used again.  Entered as it is: the condition does so in Python, where Ctrl-C
+        # would leave it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._sealed: list[ActiveSegment] = []
@@ -163,7 +174,16 @@ class Appender:
         self._closed = False
         self._stored_safe = first  # events before this number are safe in segments
         self._unstored = False  # an area was left, and what is in it is not in the segment yet
-        self._tail = Tail(files, path, wire_id, epoch, first, settings.area_bytes)
+        self._turned_ns = 0  # when the tail went on in another area
+        self._tail = Tail(
+            files,
+            path,
+            wire_id,
+            epoch,
+            first,
+            area_bytes=settings.area_bytes,
+            area_bytes_max=settings.area_bytes_max,
+        )
         self.frame = self._tail.frame  #: small events are added here
         age_s = settings.retention.age_s
         self._segment_age_ns = None if age_s is None else int(age_s * 1e9 / AGE_PARTS)
@@ -218,7 +238,20 @@ class Appender:
 
     # --- the tail ---
 
-    def make_room(self) -> None:
+    def make_room(self, needed: int) -> bool:
+        """Have room for an event of so many bytes; whether it had to be made.  Raises `LogError`.
+
+        Who waited for the lock mostly finds room that another thread made meanwhile.
+        """
+        if self.frame.has_room(needed):
+            return False
+        with self._lock:
+            if self.frame.has_room(needed):
+                return False
+            self._turn()
+            return True
+
+    def _turn(self) -> None:
         """Go on in the tail's other area, and store what is in this one; raises `LogError`.
 
         In this order: others add events while these are written to the segment.
@@ -226,6 +259,10 @@ class Appender:
         with self._lock:
             if self._closed:
                 raise ClosedError("the log is closed")
+            now_ns = self._clock()
+            large = self._tail.in_use and self._tail.fills_within(now_ns - self._turned_ns)
+            if large and self._tail.may_grow() and not self._syncing:
+                self._grow()
             while True:  # who waits for the disk lets others do this meanwhile, who may fail
                 if self._failed is not None or self._unstored:
                     self._store()
@@ -237,13 +274,27 @@ class Appender:
             self.frame.shut = self._unstored = True  # also if this is interrupted (Ctrl-C)
             self.frame.begin()
             try:
-                self._tail.turn()
+                # What was refused may be whole there, and would count after a crash instead of the
+                # events that get its numbers now.
+                self._active.mend()
+                self._tail.turn(large=large)
             except OSError as error:
                 raise failure(self._path, error, "the tail could not be made") from error
             self._names_changed = True
             self.turns += 1
+            self._turned_ns = now_ns
             self.frame.shut = False
             self._put_taken()
+
+    def _grow(self) -> None:
+        """Put a larger file in the tail's place; raises `LogError`.
+
+        Segments have all of its events first, and have them as safe as they were called.
+        """
+        self._store()
+        if self.durable > self._stored_safe:
+            self.sync(self.durable, in_segments=True)
+        self._tail.grow()
 
     def store_aged(self) -> None:
         """Store what is in the tail if its oldest event is; raises `LogError`.
@@ -254,7 +305,7 @@ class Appender:
             if self._segment_age_ns is not None and self.frame.count:
                 since = self._clock() - self._segment_age_ns
                 if self.frame.first_at(since) and not self._closed:
-                    self.make_room()
+                    self._turn()
 
     def store(self) -> None:
         """Write all that is in the tail to the segment; raises `LogError`, and nothing is lost."""
@@ -301,8 +352,9 @@ class Appender:
             if self._closed:
                 raise ClosedError("the log is closed")
             usable = self._tail.in_use and self._failed is None and not self._unstored
-            if not usable or self.frame.at + needed > self._settings.area_bytes:
-                self.make_room()
+            rows = self.frame.count + len(events)
+            if not usable or not self.frame.has_room(needed) or rows > TAIL_ROWS_MAX:
+                self._turn()
             for topic, payload, time_ns, raw, key, headers in events:
                 added = self.frame.add(topic, payload, time_ns, raw=raw, key=key, headers=headers)
                 assert added, "the caller adds no more than fits"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from meshmsg._model.errors import LogError
 from meshmsg._wire.frame import Frame
 from meshmsg._wire.subframe import cut
-from meshmsg.recovery.log.active_segment import END_BYTES, FRESH, end_parts
+from meshmsg.recovery.log.active_segment import END_BYTES, FRESH, ActiveSegment, end_parts
 from meshmsg.recovery.log.files import File, Files, write_all
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.format import (
@@ -23,15 +23,20 @@ from meshmsg.recovery.log.format import (
     FRAME_RECORD,
     LOSS_RECORD,
     TIME_MIN,
+    SegmentHead,
     SegmentName,
     encode_record,
     in_effect,
     record_size,
     salt_of,
 )
+from meshmsg.recovery.log.index import IndexEntry
 from meshmsg.recovery.log.journal import Journal, read_journal
-from meshmsg.recovery.log.segment import CHUNK_MAX, Segment, Tail, find_tail, read_index
+from meshmsg.recovery.log.segment import CHUNK_MAX, Record, Segment, Tail, find_tail, read_index
 from meshmsg.recovery.log.tail import TAIL_FILE, Piece, TailReader
+
+Item = tuple[int, bytes, int, int, int]
+"""What is written as a record: its kind and content, first number and stop, and time."""
 
 
 @dataclass(slots=True)
@@ -124,9 +129,16 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         found.cut_bytes = segment.content_bytes(keep)
         reader = TailReader(files, path)
         pieces = list(reader.pieces(segment.head.wire_id, segment.head.epoch))
+        anew: tuple[SegmentName, int] | None = None
         if pieces:
             start = segment.seek(entries, pieces[0].first)
-            tail = _before_damage(segment, start, tail, pieces)
+            whole, behind = _around_damage(segment, entries, start, tail)
+            if _fills(pieces, whole.next, behind):
+                head = segment.head._replace(first=whole.next, term=segment.head.term + 1)
+                anew = _write_anew(files, path, head, pieces, behind, found)
+                tail, pieces = whole, []
+            elif not behind and any(p.first <= whole.next < p.stop for p in pieces):
+                tail = whole
             _write_again(file, start, tail.end)
         stored = _store_tail(file, salt_of(segment.head), tail, pieces, found)
         found.next = stored.next
@@ -136,6 +148,8 @@ def _recover_last(files: Files, path: str, name: SegmentName, found: Recovery) -
         if not stored.finished:
             _end(file, salt_of(segment.head), stored.end, stored.next, stored.latest_ns)
         file.sync()
+        if anew is not None:
+            found.last, found.next = anew
         return True
     finally:
         file.close()
@@ -153,22 +167,74 @@ def _is_in_tail(files: Files, path: str, name: SegmentName, journal: Journal) ->
     return further and known is not None and known.first < name.first
 
 
-def _before_damage(segment: Segment, offset: int, end: Tail, pieces: list[Piece]) -> Tail:
-    """Where the records end, or where the first torn one is if the tail has all from there on."""
-    at = Tail(offset, segment.name.first, TIME_MIN, False)
-    while (record := segment.record(at.end)) is not None and record.content is not None:
+def _around_damage(
+    segment: Segment, entries: list[IndexEntry], offset: int, end: Tail
+) -> tuple[Tail, list[Record]]:
+    """Where the first torn record is, from an offset on, and the records that are whole behind it.
+
+    Without one, that is where they end.
+    """
+    begun = segment.head_at(offset)
+    first = segment.name.first if begun is None else begun.first
+    latest_ns = max((e.latest_ns for e in entries if e.offset <= offset), default=TIME_MIN)
+    whole: Tail | None = None
+    at = Tail(offset, first, latest_ns, False)
+    behind: list[Record] = []
+    while offset < end.end:
+        record = segment.record(offset)
+        if record is None or record.content is None:
+            whole = whole or at
+            further = segment.resync(offset)
+            if further is None:
+                break
+            offset = further
+            continue
         at = Tail(record.end, record.stop, max(at.latest_ns, record.time_ns), False)
-        if at.end >= end.end:
-            return end
-    if not any(piece.first <= at.next < piece.stop for piece in pieces):
-        return end
-    offset = at.end
-    while (further := segment.resync(offset)) is not None:
-        found = segment.record(further)
-        if found is not None and found.kind != END_RECORD and found.stop > pieces[-1].stop:
-            return end  # what stands there is nowhere else
-        offset = further
-    return at
+        if whole is not None and record.kind != END_RECORD:
+            behind.append(record)
+        offset = record.end
+    return whole or end, behind
+
+
+def _fills(pieces: list[Piece], next_: int, behind: list[Record]) -> bool:
+    """Whether the tail has events that are missing before records or between them."""
+    for record in behind:
+        if next_ < record.first and any(p.first < record.first and next_ < p.stop for p in pieces):
+            return True
+        next_ = max(next_, record.stop)
+    return False
+
+
+def _write_anew(
+    files: Files,
+    path: str,
+    head: SegmentHead,
+    pieces: list[Piece],
+    behind: list[Record],
+    found: Recovery,
+) -> tuple[SegmentName, int]:
+    """Make a segment that takes the place of all from a number on; returns its name and its stop.
+
+    A crash leaves all as it was, or the new one whole: in the old one nothing is written over.
+    """
+    kept = [(r.kind, r.content or b"", r.first, r.stop, r.time_ns) for r in behind]
+    items = sorted([*map(_item, pieces), *kept], key=lambda item: item[2:4])
+    fresh = ActiveSegment.create(files, path, head._replace(salt=files.random_bytes(8)), 0)
+    try:
+        for kind, content, first, stop, time_ns in _in_order(items, head.first, found):
+            fresh.put(kind, content, first, stop, time_ns)
+            if kind == FRAME_RECORD:
+                found.tail_events += stop - first
+        found.tail_events -= sum(r.stop - r.first for r in behind if r.kind == FRAME_RECORD)
+        fresh.finish(fresh.next)
+        fresh.sync()
+        fresh.publish()
+        files.sync_folder(path)
+    except BaseException:
+        fresh.discard()
+        raise
+    fresh.close()
+    return fresh.name, fresh.next
 
 
 def _write_again(file: File, start: int, stop: int) -> None:
@@ -185,26 +251,36 @@ def _write_again(file: File, start: int, stop: int) -> None:
         at += len(data)
 
 
-def _store_tail(file: File, salt: int, end: Tail, pieces: Iterable[Piece], found: Recovery) -> Tail:
+def _store_tail(file: File, salt: int, end: Tail, pieces: list[Piece], found: Recovery) -> Tail:
     """Write behind the last record what only the log's tail has; returns where that ends."""
-    for first, stop, time_ns, data in pieces:
-        if stop <= end.next:
-            continue
-        if first < end.next:
-            frame = Frame(data)
-            data = cut(frame, end.next - first, frame.count)
-            first = end.next
-        offset = end.end
-        if first > end.next:  # a record that should have come before is torn, or an entry damaged
-            found.problems.append(f"events {end.next} to {first - 1} are missing before the tail")
-            parts = encode_record(salt, offset, LOSS_RECORD, end.next, first, 0, b"corrupt")
-            write_all(file, parts, offset)
-            offset += record_size(len(b"corrupt"))
-        parts = encode_record(salt, offset, FRAME_RECORD, first, stop, time_ns, data)
-        write_all(file, parts, offset)
-        found.tail_events += stop - first
-        end = Tail(offset + record_size(len(data)), stop, max(end.latest_ns, time_ns), False)
+    for item in _in_order([_item(piece) for piece in pieces], end.next, found):
+        kind, content, first, stop, time_ns = item
+        write_all(file, encode_record(salt, end.end, kind, first, stop, time_ns, content), end.end)
+        latest_ns = end.latest_ns
+        if kind == FRAME_RECORD:
+            found.tail_events += stop - first
+            latest_ns = max(latest_ns, time_ns)
+        end = Tail(end.end + record_size(len(content)), stop, latest_ns, False)
     return end
+
+
+def _item(piece: Piece) -> Item:
+    return FRAME_RECORD, piece.data, piece.first, piece.stop, piece.time_ns
+
+
+def _in_order(items: Iterable[Item], next_: int, found: Recovery) -> Iterator[Item]:
+    """Records of which each begins where the one before ends, from a number on."""
+    for kind, content, first, stop, time_ns in items:
+        if stop <= next_:
+            continue
+        if first > next_:  # a record that should have come before is torn, or an entry damaged
+            found.problems.append(f"events {next_} to {first - 1} are missing before the tail")
+            yield LOSS_RECORD, b"corrupt", next_, first, 0
+        if first < next_ and kind == FRAME_RECORD:
+            frame = Frame(content)
+            content = cut(frame, next_ - first, frame.count)
+        yield kind, content, max(first, next_), stop, time_ns
+        next_ = stop
 
 
 def _end(file: File, salt: int, offset: int, next_: int, latest_ns: int) -> None:

@@ -11,6 +11,10 @@ segment, and the file has two areas, so that publishing goes on in the other one
 | the new area has its head | the old area has them, and the new one goes on behind them |
 | the frame is in the segment | the segment and the old area have them |
 
+Where events come so fast that an area is full within 20 ms, areas are larger: a turn costs about as
+much whatever they hold, and who publishes meanwhile soon waits for the next one.  The file is made
+anew for that, when segments have all that it has.
+
 An area whose events were called durable, because the tail was synced, is not written over before
 the segment that has them was synced: else a power failure could take both.
 
@@ -35,6 +39,8 @@ TAIL_FILE = "tail"
 AREAS = 2
 AREA_HEAD = Struct("<8sQQQ8s20xI")
 AREA_MAGIC = b"MMTAIL\x00\x01"
+#: Areas are large while a small one would be full within this time.
+FILLS_NS = 20_000_000
 #: The file is never larger, whatever is found under its name.
 TAIL_BYTES_MAX = AREAS * 16 * 1024 * 1024
 
@@ -76,11 +82,20 @@ class Tail:
     """The tail of the epoch that is written; its owner's lock guards all but `frame.add`."""
 
     def __init__(
-        self, files: Files, path: str, wire_id: int, epoch: int, first: int, area_bytes: int
+        self,
+        files: Files,
+        path: str,
+        wire_id: int,
+        epoch: int,
+        first: int,
+        *,
+        area_bytes: int,
+        area_bytes_max: int,
     ) -> None:
         self.frame = TailFrame(first)  #: what events are added to
-        self.area_bytes = area_bytes
         self.in_use = False  #: events can be added
+        self._area_bytes = self._room = area_bytes  # of the first kind, and in the file
+        self._area_bytes_max = area_bytes_max
         self._files = files
         self._path = f"{path}/{TAIL_FILE}"
         self._wire_id = wire_id
@@ -95,29 +110,52 @@ class Tail:
         self.in_use = False
         self.frame.release()
 
-    def turn(self) -> None:
+    def may_grow(self) -> bool:
+        """Whether the file has smaller areas than it may."""
+        return self._file is not None and self._room < self._area_bytes_max
+
+    def grow(self) -> None:
+        """Have the next `turn` make a file of large areas: all events are in segments."""
+        self.close()
+        self._room = self._area_bytes_max
+
+    def fills_within(self, took_ns: int) -> bool:
+        """Whether a small area would be full within this time."""
+        return 0 <= took_ns * self._area_bytes < FILLS_NS * self.frame.at
+
+    def turn(self, *, large: bool) -> None:
         """Go on in the other area, from the frame's next number on; the frame stays shut.
 
         Raises `OSError`, and then nothing has changed.
         """
         if self._file is None:
             self._create()
-        left, self._at = self._areas[self._at], (self._at + 1) % AREAS
-        left.used, left.stop = self.frame.at, self.frame.first
+        else:
+            left = self._areas[self._at]
+            left.used, left.stop = self.frame.at, self.frame.first
+        self._at = (self._at + 1) % AREAS
         area = self._areas[self._at]
         head = AreaHead(self._wire_id, self._epoch, self.frame.first, self._files.random_bytes(8))
-        start = self._at * self.area_bytes
-        memory = self._memory[start : start + self.area_bytes]
-        memory[: area.used] = bytes(area.used)
+        start = self._at * self._room
+        memory = self._memory[start : start + (self._room if large else self._area_bytes)]
+        self._memory[start : start + area.used] = bytes(area.used)
         memory[: AREA_HEAD.size] = head.encode()
         area.claimed = False
         self.frame.use(memory, AREA_HEAD.size, crc32c(head.salt))
         self.in_use = True
 
     def _create(self) -> None:
+        if self._room > self._area_bytes:
+            try:
+                self._make_file(AREAS * self._room)
+                return
+            except OSError:  # there may be space for small ones
+                self._room = self._area_bytes_max = self._area_bytes
+        self._make_file(AREAS * self._room)
+
+    def _make_file(self, size: int) -> None:
         self._files.remove(self._path)
         file = self._files.open(self._path, create=True)
-        size = AREAS * self.area_bytes
         try:
             # Bytes, not a reservation: a full disk is found here, not by a signal later.
             write_all(file, [bytes(size)], 0)

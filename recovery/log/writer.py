@@ -19,7 +19,7 @@ from meshmsg._model.errors import ClosedError, LogError, LogFull, LogLocked, Pro
 from meshmsg._model.log_policy import FsyncWord, Retention
 from meshmsg._wire.control import stream_wire_id
 from meshmsg._wire.frame import Frame
-from meshmsg._wire.tail_frame import TAIL_ROWS_MAX, TailFrame, padded
+from meshmsg._wire.tail_frame import TailFrame
 from meshmsg.recovery.log.appender import Appender, LogSettings, TailEvent, events_of, failure
 from meshmsg.recovery.log.commit import IDLE_S, Committer
 from meshmsg.recovery.log.cursors import Cursors
@@ -330,16 +330,14 @@ class LogWriter:
             raise self.holds.explain(error) from error
         self._wrote()
 
-    def has_room(self, needed: int) -> bool:
-        """Whether anybody can add an event of so many bytes to the tail."""
-        frame = self.frame
-        room = self.settings.area_bytes - frame.at - padded(needed)
-        return not frame.shut and room >= 0 and frame.count < TAIL_ROWS_MAX
+    def make_room(self, needed: int) -> None:
+        """Make room for an event of so many bytes in the tail, which `frame` is added to.
 
-    def make_room(self) -> None:
-        """Make room in the tail, which `frame` is added to; raises as `write`."""
+        Returns at once if another thread has made it meanwhile.  Raises as `write`.
+        """
         try:
-            self._open().make_room()
+            if not self._open().make_room(needed):
+                return
         except LogFull as error:
             raise self.holds.explain(error) from error
         self._wrote()

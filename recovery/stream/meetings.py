@@ -16,7 +16,8 @@ met whom, and not by which message came first.
 A peer that dials us and has no streams is met then: whatever it names later is new.
 
 A peer may say what it has in several pages: what is new on each of them is judged by what was known
-before the first.
+before the first.  A subscription that is made between two pages is offered with the next one what
+stood on those before.
 """
 
 from __future__ import annotations
@@ -88,16 +89,17 @@ class Meetings:
         if begins:  # what was begun before and came to no end says nothing
             before = met.before or _Met(met.streams, set(met.subs))
             met = _Met(set(), met.subs)
+        late = set() if begins else set(subs) - met.subs
         met.before = before if more else None
         met.streams |= streams
         met.subs.update(subs)
         self._add(peer, met)
-        new = streams - before.streams
+        so_far = frozenset(met.streams) if late else streams
         offers = []
         for sub in subs:
-            known = sub in before.subs
-            born = new if again or known else NONE
-            offers.append(Offer(sub, born if again and known else streams, born))
+            known, named = sub in before.subs, so_far if sub in late else streams
+            born = named - before.streams if again or known else NONE
+            offers.append(Offer(sub, born if again and known else named, born))
         return offers
 
     def meet(self, peer: int, sub: int) -> bool:

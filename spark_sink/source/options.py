@@ -7,6 +7,7 @@ else.  Names are Spark's habit (`camelCase`, any case is taken).
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from meshmsg import ConfigError
-from meshmsg._model.topics import check_pattern
+from meshmsg._model.topics import check_pattern, foreign_wildcards
 from meshmsg._model.units import addresses, parse_time
 from meshmsg.spark_sink.source.ddl import is_nested, parse_columns
 from meshmsg.spark_sink.source.positions import parse_positions
+
+log = logging.getLogger("meshmsg.spark_sink")
 
 NAMES = (
     "topics",
@@ -130,6 +133,9 @@ def _topics(text: str) -> tuple[str, ...]:
     patterns = _list(text)
     if not patterns:
         raise ConfigError("option topics", "is empty; write '**' for all, or 'orders.**,quotes.*'")
+    for pattern in patterns:
+        if hint := foreign_wildcards(pattern):
+            log.warning("option topics: %r: %s", pattern, hint)
     try:
         return tuple(check_pattern(pattern) for pattern in patterns)
     except ConfigError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+import meshmsg
 from meshmsg import Peer
 from meshmsg._model.config import Stream
 from tests import processes
@@ -185,3 +186,12 @@ def test_a_closed_pipe_ends_sub_quietly_in_the_middle_of_many() -> None:
     assert shell.returncode == 0
     assert out.count("\n") == 2
     assert err == ""
+
+
+def test_little_is_loaded_before_ctrl_c_is_seen_to() -> None:
+    # Without `site`, which loads what it likes before any code of ours.
+    load = "import sys; sys.path[:0] = [sys.argv[1]]; import meshmsg.__main__; print(*sys.modules)"
+    top = str(Path(meshmsg.__file__).parents[1])
+    command = [sys.executable, "-S", "-c", load, top]
+    loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert {"typing", "re", "threading", "zmq"}.isdisjoint(loaded)

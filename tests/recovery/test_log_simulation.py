@@ -31,10 +31,11 @@ CHUNK = 50
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
+@pytest.mark.parametrize("growth", [1, 4])
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_acknowledged_events_outlive_every_crash(first: int) -> None:
+def test_acknowledged_events_outlive_every_crash(first: int, growth: int) -> None:
     for seed in range(first, min(first + CHUNK, SEEDS)):
-        simulate(seed)
+        simulate(seed, growth=growth)
 
 
 # Seeds that found something ---------------------------------------------------------------------
@@ -63,6 +64,11 @@ def test_segment_whose_head_a_crash_took_does_not_hide_the_tail() -> None:
 def test_record_that_a_crash_tore_before_the_end_of_its_segment_is_in_the_tail() -> None:
     """Its head was whole and its content was not: readers did not look there."""
     simulate(2261)
+
+
+def test_event_that_was_refused_is_never_found_in_the_place_of_another() -> None:
+    """A write failed when all was written but zeros, and could not be cut off before the crash."""
+    simulate(3549)
 
 
 # Flipped bytes ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,10 +23,13 @@ from meshmsg.recovery.log import seek as log_places
 from meshmsg.recovery.log.appender import LogSettings
 from meshmsg.recovery.log.faults import Crashed, FaultyFile, FaultyFiles
 from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.recovery.log.format import DATA_START
 from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.log.segment import Record, Segment
 from meshmsg.recovery.log.tail import (
     AREA_HEAD,
     AREAS,
+    FILLS_NS,
     TAIL_FILE,
     AreaHead,
     Tail,
@@ -52,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 def tailed(files: FaultyFiles, epoch: int = 7, **options: Any) -> LogWriter:
     """A writer of a log with a small tail, in an epoch."""
-    writer = opened(files, **{"tail_bytes": AREA, **options})
+    writer = opened(files, **{"tail_bytes": AREA, "tail_growth": 1, **options})
     writer.begin(epoch)
     return writer
 
@@ -81,7 +85,7 @@ def stored(files: FaultyFiles) -> list[Any]:
 def reopened(files: FaultyFiles) -> LogWriter:
     """What the next start makes of a log, whose writer does not know of it."""
     files.locks.clear()
-    return opened(files, tail_bytes=AREA)
+    return opened(files, tail_bytes=AREA, tail_growth=1)
 
 
 def areas(files: FaultyFiles) -> list[tuple[int, AreaHead]]:
@@ -391,11 +395,108 @@ def test_tail_that_is_newer_than_the_segment_tells_what_is_missing_between() -> 
     assert read(after) == [Loss(STREAM, 7, 0, first, "corrupt"), *wanted[first:]]
 
 
+class Refusing(FaultyFile):
+    """Writes, and says that it has not."""
+
+    def write_at(self, parts: Sequence[bytes], offset: int) -> int:
+        super().write_at(parts, offset)
+        raise OSError(5, "Input/output error")
+
+
+def test_number_of_a_refused_event_is_not_given_again_before_that_is_cut_off() -> None:
+    """It was whole in the segment, and after a crash it was there instead of the next one."""
+    files = memory()
+    writer = tailed(files)
+    wanted = fill(writer, 3)
+    writer._open().store()
+    file = writer._open()._active._file
+    assert isinstance(file, FaultyFile)
+    file.__class__ = Refusing
+    files.faults.truncate_error = 1.0
+    for payload in (b"refused" * 2000, b"too"):
+        with pytest.raises(LogError):
+            put(writer, payload)
+        file.__class__ = FaultyFile
+    assert writer.next == 3
+    files.faults.truncate_error = 0.0
+    wanted += fill(writer, 2)
+    after = files.survivor(power=False)
+    for _ in range(2):
+        assert read(after) == wanted
+        reopened(after).close()
+
+
+def records(files: FaultyFiles) -> list[Record]:
+    """What stands in the last segment, whole or not."""
+    name = LogFolder.of(DATA, STREAM, files=files).segments()[-1]
+    segment = Segment.open(files, PATH, name)
+    found, offset = [], DATA_START
+    while (record := segment.record(offset)) is not None:
+        found.append(record)
+        offset = record.end
+    return found
+
+
+def torn(files: FaultyFiles, at: Record) -> FaultyFiles:
+    """What a power failure leaves that takes the content of a record and spares all others."""
+    after = files.survivor(power=False)
+    name = LogFolder.of(DATA, STREAM, files=files).segments()[-1]
+    after.flip(f"{PATH}/{name.file}", at.end - 20)
+    return after
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_record_that_was_torn_before_others_is_taken_from_the_tail(lost: int) -> None:
+    """Its events were called durable, when only the tail had them; what follows is in no tail."""
+    files = memory()
+    writer = tailed(files)
+    wanted = fill(writer, 10)
+    writer.flush()
+    assert writer.durable == 10
+    wanted += fill(writer, 5)
+    large = b"large" * 2000
+    put(writer, large)
+    put(writer, large)
+    wanted += [large, large]
+    first, second, third, *_ = records(files)
+    after = torn(files, (first, second, third)[lost])
+    whole = (first, second, third)[lost].content is not None
+    assert whole
+    kept = [*wanted] if lost < 2 else [*wanted[:15], Loss(STREAM, 7, 15, 16, "corrupt"), large]
+    for _ in range(3):  # as the crash left it, and after each start
+        assert read(after, (7, 0)) == kept
+        again = reopened(after)
+        assert again.recovery.next == 17
+        again.close()
+    assert verify(LogFolder.of(DATA, STREAM, files=after)).is_good == (lost < 2)
+
+
+def test_crash_at_any_step_of_writing_a_segment_anew_loses_nothing() -> None:
+    files = memory()
+    writer = tailed(files)
+    wanted = [*fill(writer, 15), b"large" * 2000]
+    put(writer, wanted[-1])
+    for step in range(100):
+        after = torn(files, records(files)[0])
+        after.locks.clear()
+        after.faults.crash_after = step
+        try:
+            opened(after, tail_bytes=AREA).close()
+        except Crashed:
+            left = after.survivor(power=False)
+        else:
+            break
+        for _ in range(2):
+            assert read(left, (7, 0)) == wanted, step
+            reopened(left).close()
+    assert step > 5
+
+
 def by_hand(files: FaultyFiles, wire_id: int, epoch: int, first: int, *payloads: bytes) -> None:
     """A tail as another writer would have left it."""
     files.remove(TAIL)
-    tail = Tail(files, PATH, wire_id, epoch, first, AREA)
-    tail.turn()
+    tail = Tail(files, PATH, wire_id, epoch, first, area_bytes=AREA, area_bytes_max=AREA)
+    tail.turn(large=False)
     for n, payload in enumerate(payloads):
         assert tail.frame.add("orders.eu", payload, n, raw=True)
     tail.close()
@@ -694,9 +795,9 @@ def test_area_that_was_synced_waits_for_its_segment(monkeypatch: pytest.MonkeyPa
     writer = tailed(files)
     true_turn = Tail.turn
 
-    def turn(self: Tail) -> None:
+    def turn(self: Tail, *, large: bool) -> None:
         files.notes.append("turn")
-        true_turn(self)
+        true_turn(self, large=large)
 
     monkeypatch.setattr(Tail, "turn", turn)
     fill(writer, 3)
@@ -726,8 +827,8 @@ def test_what_was_called_safe_outlives_a_power_failure_at_every_turn(
     writer = tailed(files, segment_bytes=rng.choice([4096 + 700, 4096 + 3000, 1 << 20]))
     true_turn = Tail.turn
 
-    def turn(self: Tail) -> None:
-        true_turn(self)
+    def turn(self: Tail, *, large: bool) -> None:
+        true_turn(self, large=large)
         check()
 
     def check() -> None:
@@ -773,7 +874,7 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     writer = tailed(files)
     wanted = fill(writer, 1)
     writer.flush()  # this area is called safe now
-    writer.make_room()
+    writer.make_room(AREA)
     wanted += fill(writer, 1)  # in the other one
     SlowFile.syncing.clear()
     SlowFile.go_on.clear()
@@ -785,7 +886,7 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
 
     def make_room() -> None:
         try:
-            writer.make_room()
+            writer.make_room(AREA)
             writer.add([("orders.eu", b"by a thread", 1, True, None, None)])
             wanted.append(b"by a thread")
         except LogFull as error:
@@ -806,6 +907,141 @@ def test_threads_that_make_room_at_once_leave_no_event_behind(full: bool) -> Non
     assert read(files) == wanted
     reopened(after := files.survivor(power=False)).close()
     assert read(after) == wanted
+
+
+def fill_area(writer: LogWriter) -> list[bytes]:
+    """Add events until the area has no room for another one."""
+    wanted = []
+    while not wanted or writer.frame.has_room(80):
+        wanted += fill(writer, 1)
+    return wanted
+
+
+class SlowWrites(FaultyFile):
+    """Its writes wait until they are let through."""
+
+    writing = threading.Event()
+    go_on = threading.Event()
+
+    def write_at(self, parts: Sequence[bytes], offset: int) -> int:
+        self.writing.set()
+        self.go_on.wait()
+        return super().write_at(parts, offset)
+
+
+def test_room_that_another_thread_made_is_found_while_the_segment_is_written() -> None:
+    files = memory()
+    writer = tailed(files)
+    wanted = fill_area(writer)
+    SlowWrites.writing.clear()
+    SlowWrites.go_on.clear()
+    writer._open()._active._file.__class__ = SlowWrites
+    storing = threading.Thread(target=writer.make_room, args=(80,), daemon=True)
+    storing.start()
+    assert SlowWrites.writing.wait(60)
+    finding = threading.Thread(target=writer.make_room, args=(80,), daemon=True)
+    try:
+        finding.start()
+        finding.join(60)
+        assert not finding.is_alive(), "it waits for who writes the segment"
+        assert writer.frame.add("orders.eu", b"meanwhile", 1)
+    finally:
+        SlowWrites.go_on.set()
+        storing.join(60)
+    assert writer._open().turns == 2
+    assert read(files) == [*wanted, b"meanwhile"]
+
+
+def test_threads_that_waited_for_the_lock_find_room_that_was_made() -> None:
+    files = memory()
+    writer = tailed(files)
+    wanted = fill_area(writer)
+    writer.frame.shut = True  # all have to take the lock
+    threads = [threading.Thread(target=writer.make_room, args=(80,)) for _ in range(4)]
+    with writer._open()._lock:
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert writer._open().turns == 2
+    assert read(files) == wanted
+
+
+# Growth ------------------------------------------------------------------------------------------
+
+
+def growing(files: FaultyFiles, now: list[int], **options: Any) -> LogWriter:
+    """A writer whose areas may become four times as large, at a time that is set by hand."""
+    return tailed(files, **{"tail_growth": 4, "clock": lambda: now[0], **options})
+
+
+def test_areas_grow_while_they_fill_within_20_ms_and_are_small_again_after_that() -> None:
+    files = memory()
+    now = [SECOND_NS]
+    writer = growing(files, now)
+    wanted = fill_area(writer)
+    assert len(files.content(TAIL)) == AREAS * AREA
+    now[0] += FILLS_NS - FILLS_NS // 10
+    wanted += fill(writer, 1)  # in a large one
+    assert len(files.content(TAIL)) == AREAS * 4 * AREA
+    wanted += fill_area(writer)
+    assert writer.frame.at > 3 * AREA
+    now[0] += 3 * FILLS_NS  # four times as much in less than four times as long
+    wanted += [*fill(writer, 1), *fill_area(writer)]
+    assert writer.frame.at > 3 * AREA
+    now[0] += 4 * FILLS_NS
+    wanted += [*fill(writer, 1), *fill_area(writer)]
+    assert writer.frame.at <= AREA
+    assert len(files.content(TAIL)) == AREAS * 4 * AREA
+    now[0] += FILLS_NS // 2
+    wanted += [*fill(writer, 1), *fill_area(writer)]
+    assert writer.frame.at > 3 * AREA
+    assert read(files) == wanted
+    assert read(files.survivor(power=False)) == wanted
+    writer.close()
+    assert read(files) == wanted
+
+
+def test_area_that_was_left_before_it_was_full_does_not_count_as_filled() -> None:
+    files = memory()
+    writer = growing(files, [SECOND_NS])
+    for _ in range(5):
+        fill(writer, 8)
+        writer._open().store()
+    assert len(files.content(TAIL)) == AREAS * AREA
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_what_was_called_durable_outlives_a_crash_at_any_step_of_growing(power: bool) -> None:
+    for step in range(100):
+        files = FaultyFiles(Random(step))
+        writer = growing(files, [SECOND_NS])
+        wanted = fill_area(writer)
+        writer.flush()
+        files.faults.crash_after = step
+        try:
+            fill(writer, 1)
+        except Crashed:
+            after = files.survivor(power=power)
+        else:
+            break  # it takes fewer steps
+        for _ in range(2):  # as the crash left it, and after the next start
+            assert read(after)[: len(wanted)] == wanted, step
+            reopened(after).close()
+    assert step > 3
+    assert len(files.content(TAIL)) == AREAS * 4 * AREA
+
+
+def test_where_there_is_no_space_to_grow_areas_stay_small() -> None:
+    files = memory()
+    writer = growing(files, [SECOND_NS])
+    wanted = fill_area(writer)
+    files.faults.capacity_bytes = files.used_bytes() + 3 * AREA
+    for _ in range(2):
+        wanted += [*fill(writer, 1), *fill_area(writer)]
+        assert writer.frame.at <= AREA
+        assert len(files.content(TAIL)) == AREAS * AREA
+    assert read(files.survivor(power=False)) == wanted
 
 
 # Words, retention, ends --------------------------------------------------------------------------
@@ -920,7 +1156,7 @@ def test_log_without_a_tail() -> None:
     files = memory()
     writer = tailed(files, tail_bytes=0)
     assert writer.event_bytes_max == 0
-    assert not writer.has_room(8)
+    assert not writer.frame.has_room(8)
     wanted = fill(writer, 3)
     assert stored(files) == wanted
     assert TAIL not in files.paths()
@@ -1004,6 +1240,6 @@ def publish_one(writer: LogWriter, n: int) -> None:
     """As a publisher does it: straight into the tail, and room is made where there is none."""
     payload = b"%d " % n * (n % 23 + 1)
     while writer.frame.shut or not writer.frame.add("orders.eu", payload, n, raw=True):
-        writer.make_room()
+        writer.make_room(ENTRY.size + len("orders.eu" + payload.decode()))
     if n % 5000 == 0:
         writer.flush()

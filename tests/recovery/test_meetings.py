@@ -118,6 +118,23 @@ def test_each_page_is_judged_by_what_was_known_before_the_first() -> None:
     assert welcome(meetings, "cde", {ONE}, again=True, begins=False) == {ONE: ("e", "e")}
 
 
+def test_subscription_made_between_two_pages_is_offered_those_before_too() -> None:
+    meetings = Meetings()
+    assert welcome(meetings, "ab", {ONE}, more=True) == {ONE: ("ab", "")}
+    pages = welcome(meetings, "cd", {ONE, TWO}, begins=False, more=True)
+    assert pages == {ONE: ("cd", ""), TWO: ("abcd", "")}
+    assert not meetings.meet(PEER, TWO)
+    assert welcome(meetings, "e", {ONE, TWO}, begins=False) == {ONE: ("e", ""), TWO: ("e", "")}
+
+
+def test_subscription_made_between_two_pages_is_told_what_is_new() -> None:
+    meetings = Meetings()
+    welcome(meetings, "ac", {ONE})
+    assert welcome(meetings, "ab", {ONE}, again=True, more=True) == {ONE: ("b", "b")}
+    pages = welcome(meetings, "cd", {ONE, TWO}, again=True, begins=False)
+    assert pages == {ONE: ("d", "d"), TWO: ("abcd", "bd")}
+
+
 def test_pages_that_come_to_no_end_make_nothing_new() -> None:
     meetings = Meetings()
     welcome(meetings, "abcd", {ONE})

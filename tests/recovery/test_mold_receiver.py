@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from meshmsg.moldudp.receiver import (
     END_S,
     JUMP_MESSAGES_MAX,
+    LINE_S,
     MoldLoss,
     MoldMessages,
     MoldReceiver,
@@ -115,6 +116,48 @@ def test_other_sessions_are_counted_and_left_alone() -> None:
     core.on_packet("T", 2, [b"x"], False, 0.0)
     assert numbers(core) == [1]
     assert core.counters["other_sessions"] == 1
+
+
+def test_a_forged_packet_of_another_session_does_not_take_the_feed() -> None:
+    core = receiver()
+    core.on_packet("FORGED", 1 << 40, [], False, 0.0)
+    feed(core, 1, 2, now=0.1)
+    assert numbers(core) == []
+    feed(core, 3, 2, now=0.1 + LINE_S)
+    assert core.session == "S"
+    assert core.on_deadline(0.2 + LINE_S) == [Wanted("S", 1, 3)]
+    feed(core, 1, 2, now=0.2 + LINE_S)
+    assert numbers(core) == [1, 2, 3, 4]
+    assert core.counters["sessions_dropped"] == 1
+
+
+def test_a_forged_end_of_another_session_does_not_end_the_feed() -> None:
+    core = receiver()
+    core.on_packet("FORGED", 1, [], True, 0.0)
+    for second in range(1, 9):
+        feed(core, 1, 3, now=second * LINE_S)
+        core.on_deadline(second * LINE_S)
+    assert numbers(core) == [1, 2, 3]
+    assert not core.ended
+
+
+def test_a_session_that_goes_on_is_kept_whatever_else_is_heard() -> None:
+    core = receiver()
+    feed(core, 1, 1)
+    feed(core, 2, 1, now=LINE_S)
+    for second in range(2, 20):
+        core.on_packet("FORGED", 1, [b"x"], False, second * LINE_S)
+    feed(core, 3, 1, now=30 * LINE_S)
+    assert numbers(core) == [1, 2, 3]
+    assert core.counters["other_sessions"] == 18
+
+
+def test_a_session_that_the_user_names_is_the_only_one() -> None:
+    core = MoldReceiver("S", 1, TIMING)
+    for second in range(20):
+        core.on_packet("FORGED", 1, [b"x"], False, second * LINE_S)
+    feed(core, 1, 1, now=30.0)
+    assert numbers(core) == [1]
 
 
 def test_what_is_held_is_bounded_and_asked_for_again() -> None:

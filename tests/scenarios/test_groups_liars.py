@@ -44,7 +44,7 @@ def lies(epoch: int) -> list[c.Claimed]:
         c.Claimed(STREAM, epoch, acks=[(0, FAR, 2), (7, 9, 1_000_000)]),
         c.Claimed(STREAM, epoch, held=everything),
         c.Claimed(STREAM, epoch, held=[(0, FAR, n) for n in range(1, 200)]),
-        c.Claimed(STREAM, epoch, nacks=[c.Refusal(n, 1, error="no") for n in range(JOBS)]),
+        c.Claimed(STREAM, epoch, nacks=[c.Refusal(n, 1, error="no") for n in range(500)]),
         c.Claimed(STREAM, epoch, acks=[(JOBS, JOBS + 50, 1)], held=[(JOBS, FAR, 1)]),
         c.Claimed(STREAM, epoch - 1, acks=everything, held=everything),
         c.Claimed(STREAM, epoch + 1, acks=everything, held=everything),
@@ -122,7 +122,7 @@ def test_acks_of_strangers_do_not_outgrow_the_figures(tmp_path: Path, sub: int) 
         with strangers(boss.address) as (liar,):
             far = (1 << 63) - 1
             names = (STREAM, "nobody/x")
-            said = [c.Settlement(name, epoch, [(0, far, 1)] * 1000) for name in names]
+            said = [c.Settlement(name, epoch, [(0, far, 1)] * 500) for name in names]
             for _ in range(20):
                 liar.say(c.Settle(sub, said))
             wait_until(lambda: boss.stats()["counters"].get("stale_acks", 0) >= 20)

@@ -213,7 +213,8 @@ def test_announced_groups_are_joined_up_to_a_limit(
         many = [
             stream(f"evil/{n}", multicast=multicast(f"239.255.8.{n}:30001")) for n in range(100)
         ]
-        hostile.answer(identity, hostile.welcome(*many))
+        hostile.answer(identity, hostile.welcome(*many[:64]) | {"more": True})
+        hostile.answer(identity, hostile.welcome(*many[64:]) | {"page": 1})
         wait_until(lambda: events.stats()["counters"].get("join_errors", 0) == 36)
         assert len(events._intake.reading.lines) == 64
         all_come(pub, events)

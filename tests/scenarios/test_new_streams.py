@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Peer
+from meshmsg import Peer, Stream
+from meshmsg._model.message_fields import ENTRIES_MAX
+from meshmsg._peer.node import Node
 from meshmsg._wire import control as c
 from tests.remote import wait_until
 
@@ -185,3 +187,30 @@ def test_who_subscribes_after_the_first_event_starts_live() -> None:
             pub.wait_for_subscribers("x", count=2, timeout=60)
             pub.publish("x", "second")
             assert events.get(timeout=60).data == "second"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("page", [0, 1, 2])
+def test_a_lost_page_of_a_welcome_is_said_again(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshmsg._links.outbound_peers.PAGE_S", 0.2)
+    lost: list[int] = []
+    post = Node.send
+
+    def lose(node: Node, to: Any, parts: list[bytes]) -> bool:
+        message = c.decode_message(parts[0])
+        if isinstance(message, c.Welcome) and message.page == page and not lost:
+            lost.append(page)
+            return False
+        return post(node, to, parts)
+
+    monkeypatch.setattr(Node, "send", lose)
+    streams = [Stream(f"s{n}.**") for n in range(2 * ENTRIES_MAX + 1)]
+    with (
+        Peer("pub", streams=streams) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("**") as events,
+    ):
+        for n in (0, ENTRIES_MAX, 2 * ENTRIES_MAX):
+            pub.wait_for_subscribers(f"s{n}.x", timeout=60)
+            pub.publish(f"s{n}.x", n)
+            assert events.get(timeout=60).data == n
+        assert lost == [page]

@@ -59,6 +59,31 @@ def test_logs_tell_what_can_be_read(shop: Peer, tmp_path: Path) -> None:
         assert client.logs("quotes.**") == []
 
 
+def test_a_lost_page_of_the_list_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "LOGS_A_TURN", 1)
+    streams = [Stream(f"{name}.**", durability="log") for name in "abc"]
+    with Peer("shop", streams=streams, data_dir=tmp_path) as shop:
+        serving, losing = shop._open_node().service, [2]
+        send = serving._send
+
+        def lose(to: Any, parts: list[bytes]) -> bool:
+            message = c.decode_message(parts[0])
+            if isinstance(message, c.Logs) and message.page == 1 and losing[0]:
+                losing[0] -= 1
+                return False
+            return send(to, parts)
+
+        serving._send = lose
+        with ReplayClient(shop.address) as client:
+            assert [log.stream for log in client.logs()] == ["shop/a.**", "shop/b.**", "shop/c.**"]
+            assert losing == [0]
+            losing[0] = 1000
+            with pytest.raises(ReplayError, match="are missing"):
+                client.logs()
+
+
 def test_ranges_come_exactly_as_asked(shop: Peer) -> None:
     payloads = [b"%d" % n for n in range(5000)]
     for at in range(0, 5000, 50):

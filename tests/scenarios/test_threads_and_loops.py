@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 import zmq
 
 import meshmsg
-from meshmsg import AsyncPeer, AsyncSubscription, Peer, Stream, Subscription
+from meshmsg import AsyncPeer, AsyncSubscription, ClosedError, Peer, Stream, Subscription
 from meshmsg._peer import async_peer as _async_peer
 from meshmsg._peer import node as _node
 from meshmsg._receive import subscription as _subscription
@@ -452,6 +452,57 @@ def test_waiting_consumer_is_woken_when_its_peer_closes() -> None:
         sub.close()
         thread.join(30)
         assert ended == [0]
+
+
+async def iterate(events: AsyncSubscription) -> None:
+    async for _ in events:
+        pass
+
+
+async def close_peer(peer: AsyncPeer) -> None:
+    await peer.close()
+
+
+async def end_io_thread(peer: AsyncPeer) -> None:
+    def fail(*_: object) -> None:
+        raise SystemExit("on purpose")
+
+    node = peer._open_node()
+    node._ticks = [fail]
+    node.wake()
+
+
+async def close_subscriptions(_: AsyncPeer, *every: AsyncSubscription) -> None:
+    for events in every:
+        events.close()
+
+
+@pytest.mark.parametrize("group", [{}, {"group": "workers"}], ids=["alone", "group"])
+@pytest.mark.parametrize("end", [close_peer, end_io_thread, close_subscriptions])
+def test_waiting_coroutines_are_woken_at_the_end(end: Any, group: dict[str, str]) -> None:
+    async def run() -> None:
+        async with AsyncPeer("pub") as pub, AsyncPeer("sub", connect=pub.address) as sub:
+            every = [sub.subscribe("a.**", **group) for _ in range(3)]
+            one, two, three = every
+            waits = [one.get(), two.get_many(5), iterate(three)]
+            tasks = [asyncio.create_task(wait) for wait in waits]
+            await until(lambda: all(events._waiting for events in every))
+            await end(sub, *(every if end is close_subscriptions else ()))
+            _, waiting = await asyncio.wait(tasks, timeout=60)
+            assert not waiting
+            got, got_many, iterated = [task.exception() for task in tasks]
+            assert isinstance(got, ClosedError)
+            assert isinstance(got_many, ClosedError)
+            assert isinstance(iterated, ClosedError) is (end is end_io_thread)
+
+    asyncio.run(run())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition, in a loop."""
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
 
 
 def test_unclosed_peer_warns() -> None:

@@ -126,7 +126,7 @@ def test_events_in_the_tail_are_there_before_and_after_they_are_stored(tmp_path:
         source = LogSource(str(tmp_path))
         assert source.survey().streams[STREAM].epochs == [Epoch(epoch, 0, 0, 30, False)]
         assert read(source, STREAM, epoch, 5, 30) == list(range(5, 30))
-        log.writer.make_room()
+        log.writer.make_room(64 * 1024)
         log.write(numbered(30, 40), frame_events=1)
         assert read(source, STREAM, epoch, 5, 40) == list(range(5, 40))
     assert read(LogSource(str(tmp_path)), STREAM, epoch, 0, 40) == list(range(40))

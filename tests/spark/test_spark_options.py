@@ -56,3 +56,9 @@ def test_peers_are_addresses() -> None:
 def test_what_is_wrong_is_named_with_what_would_be_right(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_options(given)
+
+
+def test_a_regular_expression_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    parse_options({"path": "/logs", "topics": "orders-.*,quotes.**"})
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("option topics: 'orders-.*': is not taken for a regular expression")

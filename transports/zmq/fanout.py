@@ -30,7 +30,7 @@ from meshmsg.transports.zmq.receive_socket import ZmqInlet
 from meshmsg.transports.zmq.unread_limit import Limits, limits_of
 
 #: A turn of the I/O thread reads so many: whoever publishes waits meanwhile.
-READS_PER_DRAIN_MAX = 2000
+READS_PER_DRAIN_MAX = 64
 #: Tokens of one connection: a subscription has one, and connections of its own.
 TOKENS_EACH_MAX = 16
 #: Subscriptions on their way upstream: a full queue would lose them, and the token with them.

@@ -48,11 +48,14 @@ class World:
     """One log through several lives."""
 
     seed: int
+    growth: int = 1
     rng: Random = field(init=False)
     written: dict[Place, bytes] = field(default_factory=dict)
     """All that may be there; the last payload where a number was tried again."""
     unsure: dict[Place, bytes] = field(default_factory=dict)
     """What a crash interrupted: there or not."""
+    refused: dict[Place, bytes] = field(default_factory=dict)
+    """What was refused and could not be cut off: the next life may find it."""
     acked: set[Place] = field(default_factory=set)
     kernel: set[Place] = field(default_factory=set)
     """Taken and not lost to a power failure since."""
@@ -71,6 +74,7 @@ class World:
             unsynced_bytes_max=rng.choice([2000, 1_000_000]),
             retention=Retention(bytes_max=rng.choice([None, 30_000])),
             tail_bytes=rng.choice([0, 1024, 4096, 16_384]),
+            tail_growth=self.growth,
         )
         self.retained = self.settings.retention.bytes_max is not None
 
@@ -154,8 +158,12 @@ class World:
         except LogError:
             if writer.next == first:  # not taken: the numbers will be used again
                 self.unsure = {}
+                if not writer._open()._active.torn:
+                    self.refused = {}
+                elif not self.refused:
+                    self.refused = places
                 return
-        self.unsure = {}
+        self.unsure = self.refused = {}
         self.written |= places
         self.kernel |= places.keys()
         if self.settings.fsync == "always":
@@ -197,7 +205,9 @@ class World:
             place, payload = item  # type: ignore[misc]
             assert place >= last
             last = (place[0], place[1] + 1)
-            assert known[place] == payload, f"{place} has another event"
+            if self.refused.get(place) == payload:
+                known[place] = payload
+            assert known.get(place) == payload, f"{place} has another event"
             found.add(place)
         missing = (self.acked | self.kernel) - found
         for loss in lost:
@@ -205,12 +215,12 @@ class World:
             assert not gone or (loss.reason == "expired" and self.retained), (loss, sorted(gone))
             missing -= gone
         assert not missing, f"acknowledged and not there: {sorted(missing)[:5]}"
-        self.written, self.unsure = known, {}
+        self.written, self.unsure, self.refused = known, {}, {}
 
 
-def simulate(seed: int, lives: int = 5) -> None:
-    """Several lives of a log; raises `AssertionError` that names the seed."""
-    world = World(seed)
+def simulate(seed: int, lives: int = 5, growth: int = 1) -> None:
+    """Several lives of a log, whose tail may grow; raises `AssertionError` that names the seed."""
+    world = World(seed, growth)
     try:
         for _ in range(lives):
             world.live()

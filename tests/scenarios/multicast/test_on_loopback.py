@@ -11,7 +11,7 @@ import pytest
 from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
 from meshmsg._receive.multicast_groups import Tuner
 from tests import numbered
-from tests.remote import RemotePeer
+from tests.remote import RemotePeer, wait_until
 from tests.scenarios.multicast.conftest import new_group
 
 
@@ -67,6 +67,30 @@ def test_receiver_counts_when_it_takes_packets(group: str, monkeypatch: pytest.M
         pub.wait_for_subscribers("a.b", timeout=60)
         pub.publish_many("a.b", numbered.payloads(0, 1000))
         assert numbered.Reader(events).read(1000)["delivered"] == 1000
+
+
+def is_held(lock: Any) -> bool:
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False
+
+
+def test_packets_are_lost_for_a_consumer_that_waits(group: str) -> None:
+    with (
+        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
+        Peer("sub", connect=pub.address) as sub,
+        sub.subscribe("a.**") as events,
+    ):
+        pub.wait_for_subscribers("a.b", timeout=60)
+        waiting = threading.Thread(target=lambda: events.get(timeout=60))
+        waiting.start()
+        wait_until(lambda: is_held(events._intake.lock), what="it waits")
+        with testing.lose_packets(sub, 1.0) as path:
+            assert waiting.is_alive()
+            pub.publish("a.b", b"x")
+            waiting.join(60)
+        assert path.data_dropped > 0, "the event came over the connection"
 
 
 def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:

@@ -307,7 +307,7 @@ def test_subscriptions_of_streams_that_are_not_here_take_no_place(dealer: Any) -
         dealer.connect(victim.address)
         greedy = Greedy(dealer)
         greedy.say(c.Subscribe(1, ["a.**"], []))
-        greedy.say(c.Subscribe(2, ["a.**"], [c.Start("victim/none", "live")] * 100))
+        greedy.say(c.Subscribe(2, ["a.**"], [c.Start("victim/none", "live")] * 64))
         answers = [greedy.hear(), greedy.hear()]
         assert all(isinstance(a, c.Unsubscribed) and "no such" in a.reason for a in answers)
         assert victim.eval("len(peer._open_node().publisher.subscribers.subs)") == 1
