@@ -56,9 +56,9 @@ attack: setup ## attack live peers with a million messages, for half an hour (ME
 		--messages $${MESSAGES:-1000000} --seed $${SEED:-1} $(ATTACK_FLAGS)
 
 simulate: setup ## try multicast and the durable log in random worlds (SEEDS=10000 START=0)
-	$(BIN)/python -m tests.recovery.simulation.multicast.run \
+	$(BIN)/python -m tests.simulation.multicast.run \
 		--seeds $${SEEDS:-10000} --start $${START:-0}
-	$(BIN)/python -m tests.recovery.simulation.durable.run \
+	$(BIN)/python -m tests.simulation.durable.run \
 		--seeds $${SEEDS:-10000} --start $${START:-0}
 
 sinkfuzz: setup ## kill the sink daemon 20 times while a million events come (SINK_KILLS= SINK_SEED=)

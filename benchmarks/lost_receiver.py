@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from benchmarks.machine import this_machine
 from meshmsg import Multicast, Peer, Stream
-from tests.netns import Host, Network, why_not
+from tests.support.netns import Host, Network, why_not
 
 TOPIC = "bench.lost"
 GROUP = "239.255.77.77:30077"

@@ -7,7 +7,7 @@ A marker stands on the line before what is quoted, and what follows it is replac
     <!-- from examples/01_hello.py -->      the code block that follows: the whole file
     <!-- fields of Stream -->               the table that follows: fields, defaults, docstrings
 
-tests/test_docs.py fails where a page is out of date.
+tests/docs/test_docs.py fails where a page is out of date.
 """
 
 from __future__ import annotations

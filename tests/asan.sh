@@ -13,18 +13,18 @@ shift
 
 tests="tests/compiled
 tests/long/test_fuzz_frames.py
-tests/recovery/test_held_packets.py
-tests/recovery/test_log_join.py
-tests/recovery/test_log_tail.py
-tests/recovery/test_packet_receiver.py
-tests/recovery/test_packet_seal.py
-tests/recovery/test_packet_short_ways.py
-tests/recovery/test_parity.py
-tests/test_batch.py
-tests/test_frame.py
-tests/test_msgpack.py
-tests/test_packet.py
-tests/test_subframe.py"
+tests/unit/recovery/multicast/test_held_packets.py
+tests/unit/recovery/log/test_join.py
+tests/unit/recovery/log/test_tail.py
+tests/unit/recovery/multicast/test_packet_receiver.py
+tests/unit/recovery/multicast/test_seal.py
+tests/unit/recovery/multicast/test_packet_short_ways.py
+tests/unit/recovery/multicast/test_parity.py
+tests/unit/meshmsg/_model/test_batch.py
+tests/unit/meshmsg/_wire/test_frame.py
+tests/unit/meshmsg/_wire/test_msgpack.py
+tests/unit/meshmsg/_wire/test_packet.py
+tests/unit/meshmsg/_wire/test_subframe.py"
 
 compiler=${CC:-gcc}
 place=$PWD/build/asan

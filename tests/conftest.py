@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import failures, processes
+from tests.support import failures, processes
 
 #: Folders whose tests share what costs more to have twice than they take.
 TOGETHER = ("tests/spark/session/",)

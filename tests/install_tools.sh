@@ -4,7 +4,7 @@
 #     sh tests/install_tools.sh NOTE
 #
 # It never fails.  What is still missing afterwards, and why, is said on standard error and in the
-# file NOTE, from where the tests that need it take their reason (see tests/tools.py).
+# file NOTE, from where the tests that need it take their reason (see tests/support/tools.py).
 
 note=$1
 commands=${TOOLS:-tshark:tshark dumpcap:tshark nft:nftables ip:iproute2} # command:package

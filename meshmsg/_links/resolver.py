@@ -227,8 +227,8 @@ class Scout:
             name.addresses = resolve(name.host)
             name.reason, name.tries = "", 0
             pause = float(self._found.resolve_every)
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+        except OSError as error:
+            reason = error.strerror or str(error)
             if reason != name.reason:
                 log.warning("the name %s cannot be looked up: %s", name.host, reason)
             name.reason = reason

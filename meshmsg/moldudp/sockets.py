@@ -7,6 +7,7 @@ The listener has none: it reads while its caller waits.
 from __future__ import annotations
 
 import logging
+import math
 import select
 import socket
 import threading
@@ -123,6 +124,9 @@ class MoldSender:
             raise BindError(":".join(map(str, self._serve)), str(error.strerror)) from None
         self._server.setblocking(False)
         self._stop = Wakeup()
+        self._poll = select.poll()
+        for fd in (self._server.fileno(), self._stop.fd):
+            self._poll.register(fd, select.POLLIN)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="moldudp64", daemon=True)
         self._thread.start()
@@ -200,7 +204,7 @@ class MoldSender:
                 count = END_OF_SESSION if self._finished else HEARTBEAT
                 self._send(encode_head(self.session, self._store.next, count))
             wait = max(0.001, self._sent_at + self._heartbeat_s - now)
-        ready, _, _ = select.select([self._server.fileno(), self._stop.fd], [], [], wait)
+        ready = dict(self._poll.poll(wait * 1000))
         if self._server.fileno() in ready:
             self._serve_requests()
 
@@ -307,9 +311,11 @@ class MoldListener:
             if isinstance(error, socket.gaierror):
                 raise ConfigError("server", f"{self._server}: {error.strerror}") from None
             raise
+        self._poll = select.poll()
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             sock.setblocking(False)
+            self._poll.register(sock, select.POLLIN)
         return self
 
     def __exit__(
@@ -348,8 +354,10 @@ class MoldListener:
     def _wait(self, now: float, until: float | None) -> None:
         times = [at for at in (until, self.core.deadline()) if at is not None]
         wait = max(0.0, min(times) - now) if times else None
-        for sock in select.select(self._sockets, [], [], wait)[0]:
-            self._read(sock)
+        ready = dict(self._poll.poll(None if wait is None else math.ceil(wait * 1000)))
+        for sock in self._sockets:
+            if sock.fileno() in ready:
+                self._read(sock)
 
     def _read(self, sock: socket.socket) -> None:
         for _ in range(READS_MAX):

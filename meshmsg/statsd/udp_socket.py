@@ -13,6 +13,8 @@ from meshmsg.transports.inherited import owned
 log = logging.getLogger("meshmsg.transports")
 
 DATAGRAM_BYTES_MAX = 65_535
+#: What `setsockopt` takes.
+BUFFER_BYTES_MAX = (1 << 31) - 1
 #: Linux: nine figures of a socket, the last of which is what it has dropped so far.  Unlike the
 #: count that comes with a datagram (SO_RXQ_OVFL) it can be asked for when nothing comes.
 SO_MEMINFO = 55
@@ -25,7 +27,8 @@ class StatsdInlet:
     def __init__(self, host: str, port: int, buffer_bytes: int) -> None:
         self._socket = _bound(host, port)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+            wanted = min(buffer_bytes, BUFFER_BYTES_MAX)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         except OSError:  # pragma: no cover - a size that the system does not take
             log.warning("the system refuses a receive buffer of %d bytes", buffer_bytes)
         self.granted_bytes = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)

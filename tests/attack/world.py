@@ -21,7 +21,7 @@ from meshmsg._access.allow_list import Grant
 from meshmsg._access.key_files import allow, new_folder
 from tests.attack.attacks import Attack
 from tests.attack.hostile import NAME
-from tests.processes import start
+from tests.support.processes import start
 
 ROOT = Path(__file__).parents[2]
 START_S = 60.0

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meshmsg.cli import app
-from tests import processes
+from tests.support import processes
 
 #: Long enough for any machine; nothing waits for it unless something is broken.
 PATIENCE_S = 60.0

@@ -19,8 +19,8 @@ from meshmsg import Peer, PeerConfig, PublishTimeout, Security, Stream, Tuning
 from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
 from meshmsg.cli._key_checks import keys
-from tests.netns import Network, needs_namespaces
-from tests.remote import wait_until
+from tests.support.netns import Network, needs_namespaces
+from tests.support.remote import wait_until
 
 MESH = f"doctor-test-{os.getpid()}"
 

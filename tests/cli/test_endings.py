@@ -16,7 +16,7 @@ import pytest
 import meshmsg
 from meshmsg import Peer
 from meshmsg._model.config import Stream
-from tests import processes
+from tests.support import processes
 
 FREE = "tcp://127.0.0.1:*"
 #: Time-outs that nobody may sit through who is told to end: a test would not wait for them.

@@ -10,7 +10,7 @@ import pytest
 
 from meshmsg import Peer, Stream
 from tests.cli.conftest import until
-from tests.remote import RemotePeer
+from tests.support.remote import RemotePeer
 
 FREE = "tcp://127.0.0.1:*"
 

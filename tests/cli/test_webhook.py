@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from tests.hooks import Receiver
+from tests.support.hooks import Receiver
 
 
 def test_a_callback_is_registered_served_listed_and_forgotten(

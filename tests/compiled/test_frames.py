@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from meshmsg._native import COMPILED
 from meshmsg._wire import frame as _frame
 from meshmsg._wire.frame import FrameBuilder, encode_frame_in_python, encode_headers
-from tests.both_ways import check_read_alike
 from tests.long.test_fuzz_frames import harm, harm_header, mend, some_frame
-from tests.test_frame import EPOCH, STREAM, Events, batches
+from tests.support.both_ways import check_read_alike
+from tests.unit.meshmsg._wire.test_frame import EPOCH, STREAM, Events, batches
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"

@@ -12,7 +12,7 @@ from meshmsg._wire.packet import DATA, SEAL_BYTES
 from meshmsg.recovery.multicast import seal as packet_seal
 from meshmsg.recovery.multicast.seal import Opener, Sealer
 from meshmsg.recovery.multicast.seal_keys import SealKeys
-from tests.recovery.packets import STREAM, sender
+from tests.support.cores import STREAM, sender
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"

@@ -18,10 +18,10 @@ from meshmsg.testing import lose_frames
 ROOT = Path(__file__).resolve().parents[2]
 #: Short ones, of every room that has two ways.
 PURE_TESTS = (
-    "tests/test_batch.py",
-    "tests/test_frame.py",
-    "tests/test_numbering.py",
-    "tests/recovery/test_packet_seal.py",
+    "tests/unit/meshmsg/_model/test_batch.py",
+    "tests/unit/meshmsg/_wire/test_frame.py",
+    "tests/unit/meshmsg/_wire/test_numbering.py",
+    "tests/unit/recovery/multicast/test_seal.py",
     "tests/scenarios/test_no_silent_loss.py::"
     "test_dropped_frames_are_repaired_in_order_without_duplicates",
     "tests/scenarios/test_threads_and_loops.py::"

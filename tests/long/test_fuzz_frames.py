@@ -25,8 +25,8 @@ from meshmsg._native import COMPILED
 from meshmsg._wire.control import decode_message, encode_message
 from meshmsg._wire.frame import Frame, Heartbeat, encode_frame, encode_headers
 from meshmsg._wire.msgpack import is_value
-from tests.both_ways import written
-from tests.samples import KINDS, sample_of
+from tests.support.both_ways import written
+from tests.support.samples import KINDS, sample_of
 
 SEED = 20_260_101
 SHORT = 2_000

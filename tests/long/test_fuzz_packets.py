@@ -27,7 +27,7 @@ from meshmsg._wire.packet import (
     decode_packet,
     packet_kind,
 )
-from tests.packets import cut_frame, some_packet
+from tests.support.packets import cut_frame, some_packet
 
 SEED = 20_260_102
 SHORT = 4_000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.simulation.log_world import simulate
 from tests.scenarios import test_away, test_groups_exactly_once, test_replay_kill
 from tests.scenarios.test_log_kill import kill_many
+from tests.simulation.log_world import simulate
 
 SEEDS = int(os.environ.get("LOG_SEEDS", "5000"))
 #: A kill takes about a second, most of it the start of the next process.

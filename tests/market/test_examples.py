@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
-from tests.ports import free_port
+from tests.support import processes
+from tests.support.ports import free_port
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "market_data"
 FILES = sorted(FOLDER.glob("*.py"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream, Tuning
-from tests.remote import RemotePeer
-from tests.remote import wait_until as wait_for
+from tests.support.remote import RemotePeer
+from tests.support.remote import wait_until as wait_for
 
 #: What is on the way to one that does not read, beside the kernel's buffers.
 SMALL = {"inbox_bytes_max": 64 * 1024, "queue_frames": 4}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from meshmsg import Event, Peer
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 STREAM = "pub/ticks.**"
 #: Seconds by which the clock of each life differs from the real one.

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from meshmsg import AsyncPeer, ConfigError, Peer, Stream
-from tests.ports import free_port
-from tests.remote import RemotePeer
 from tests.scenarios.test_replay import durable, fill, taken
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer
 
 
 def test_goes_on_where_it_committed_through_restarts_of_both_sides(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import meshmsg
 from meshmsg import Peer, Stream
-from tests.remote import RemotePeer
+from tests.support.remote import RemotePeer
 
 EVENTS = 1000
 STARTS = 100

@@ -15,8 +15,8 @@ from meshmsg import BindError, LogLocked, Loss, Peer, Stream
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.verify import verify
-from tests.ports import free_port
-from tests.remote import RemotePeer
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer
 
 DURABLE = {"topics": "orders.**", "durability": "log", "fsync": "always"}
 VOLATILE = {"topics": "ticks.**"}

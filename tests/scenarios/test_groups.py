@@ -24,7 +24,7 @@ from meshmsg import (
     Subscription,
     Tuning,
 )
-from tests.remote import wait_until
+from tests.support.remote import wait_until
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from meshmsg import Peer, Stream
 from meshmsg._groups import dispatcher as _group_publisher
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.work_queue import WorkMonitor
-from tests.remote import wait_until
+from tests.support.remote import wait_until
 
 
 class Stranger:

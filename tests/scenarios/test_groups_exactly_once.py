@@ -24,9 +24,9 @@ from meshmsg import AsyncPeer, Event, Peer, Stream, Subscription
 from meshmsg._wire.control import Kept
 from meshmsg._wire.frame import encode_frame
 from meshmsg._wire.subframe import Work, encode_work
-from tests import processes
-from tests.ports import free_port
-from tests.remote import wait_until
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.remote import wait_until
 
 KILLS = 20
 #: A publisher that has published what it has lives up to this long.

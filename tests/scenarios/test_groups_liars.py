@@ -18,10 +18,10 @@ import zmq
 from meshmsg import Peer, Stream, Subscription
 from meshmsg._wire import control as c
 from meshmsg.recovery.groups.recall import AHEAD_MIN
-from tests import processes
-from tests.ports import free_port
-from tests.remote import wait_until
 from tests.scenarios.test_groups_bad_input import Stranger, join
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.remote import wait_until
 
 JOBS = 1000
 FAR = 1 << 62

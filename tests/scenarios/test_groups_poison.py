@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from tests import processes
-from tests.remote import wait_until
+from tests.support import processes
+from tests.support.remote import wait_until
 
 JOBS = 300
 POISON = 40

@@ -12,9 +12,9 @@ import pytest
 from meshmsg import AsyncPeer, ConfigError, Peer, Stream
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.verify import summarize
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_replay import taken
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 HELD: dict[str, Any] = {"start": "committed", "name": "audit", "hold": True}
 

@@ -15,7 +15,7 @@ from meshmsg._model.event import Loss
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.verify import verify
-from tests import processes
+from tests.support import processes
 
 ROUNDS = 20
 STREAM = "victim/numbers.**"

@@ -16,7 +16,7 @@ from meshmsg import BindError, ClosedError, ConfigError, Peer, Stream
 from meshmsg.moldudp import MeshToMold, MoldToMesh, epoch_of
 from meshmsg.moldudp.receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.moldudp.sockets import MoldListener, MoldSender
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 PATIENCE_S = 60.0
 MESSAGES = [f"message {n}".encode() for n in range(3000)]

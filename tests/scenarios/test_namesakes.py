@@ -13,8 +13,8 @@ import zmq
 from meshmsg import AsyncPeer, NameInUse, Peer, Stream
 from meshmsg._links.name_conflicts import LOOKS_MAX
 from meshmsg._wire import control
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 
 def is_told(peer: Peer, topic: str = "a.b") -> bool:

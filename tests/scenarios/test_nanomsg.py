@@ -16,8 +16,8 @@ import pytest
 
 from meshmsg import BindError, ConfigError, Peer, Stream, Subscription, nanomsg
 from meshmsg.nanomsg import NanomsgIn, NanomsgOut
-from tests import processes
-from tests.remote import wait_until
+from tests.support import processes
+from tests.support.remote import wait_until
 
 PATIENCE_S = 30
 ANY = "tcp://127.0.0.1:0"

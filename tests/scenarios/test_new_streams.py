@@ -16,7 +16,7 @@ from meshmsg import Peer, Stream
 from meshmsg._model.message_fields import ENTRIES_MAX
 from meshmsg._peer.node import Node
 from meshmsg._wire import control as c
-from tests.remote import wait_until
+from tests.support.remote import wait_until
 
 EVENTS = list(range(100))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, Peer, Stream, Tuning
-from tests.remote import RemoteError, RemotePeer, wait_until
+from tests.support.remote import RemoteError, RemotePeer, wait_until
 
 PAYLOAD_BYTES = 1000
 #: More than all pipes and kernel buffers between two processes hold.

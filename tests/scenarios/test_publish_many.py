@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream, Subscription
-from tests.remote import RemotePeer
+from tests.support.remote import RemotePeer
 
 #: Around the borders of what is encoded together.
 PLACES = [0, 2, 5000, 8192, 50_000]

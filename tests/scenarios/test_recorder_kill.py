@@ -16,9 +16,9 @@ from meshmsg import Peer
 from meshmsg._replay.log_client import ReplayClient
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.verify import verify
-from tests import processes
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 ROUNDS = 8
 LOAD = """

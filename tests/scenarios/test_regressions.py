@@ -17,7 +17,7 @@ from meshmsg._publish.published_stream import Outlet
 from meshmsg._wire import control
 from meshmsg.testing import lose_frames
 from meshmsg.transports.zmq.control import join_parts, split_parts
-from tests.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer, wait_until
 
 
 def test_subscriptions_that_come_and_go_leave_the_peer_alive() -> None:

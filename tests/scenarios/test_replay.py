@@ -16,8 +16,8 @@ from meshmsg._receive.incoming_stream import Said
 from meshmsg._wire.control import Subscribed
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 TRANSPORTS = {"zmq": None, "multicast": Multicast("239.255.7.10:30921")}
 SMALL = {"buffer_bytes": "64KiB"}

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from meshmsg import Peer, Stream
-from tests import processes
-from tests.ports import free_port
-from tests.remote import wait_until
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.remote import wait_until
 
 ROUNDS = 20
 

@@ -10,8 +10,8 @@ import zmq
 import meshmsg
 from meshmsg import Peer, PeerRefused, Stream
 from meshmsg._wire import control
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 
 def test_killed_publisher_is_found_again_and_its_new_epoch_is_complete() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests import processes
-from tests.remote import RemoteError, RemotePeer
+from tests.support import processes
+from tests.support.remote import RemoteError, RemotePeer
 
 #: Longer than an error waits for subscribers, and far shorter than `close` does here.
 LOOK_S = 1.0

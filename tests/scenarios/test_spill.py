@@ -17,9 +17,9 @@ from meshmsg import Multicast, Peer, PublishTimeout, Stream, Subscription, Tunin
 from meshmsg._publish.spill import TEMPORARY
 from meshmsg.recovery.log.files import File
 from meshmsg.recovery.log.spill import UnsyncedFiles
-from tests.remote import RemotePeer
-from tests.remote import wait_until as wait_for
 from tests.scenarios.multicast.conftest import new_group
+from tests.support.remote import RemotePeer
+from tests.support.remote import wait_until as wait_for
 
 #: A consumer that does not read holds this much, and no more comes to it.
 STALLED = Tuning(inbox_bytes_max=64 * 1024, queue_frames=4)

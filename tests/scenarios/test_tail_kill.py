@@ -20,12 +20,12 @@ from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.tail import TAIL_FILE
 from meshmsg.recovery.log.verify import verify
-from tests import processes
-from tests.remote import wait_until
 from tests.scenarios.multicast.conftest import new_group
-from tests.tail_publisher import WORD, acknowledged, event_of
+from tests.support import processes
+from tests.support.programs.tail_publisher import WORD, acknowledged, event_of
+from tests.support.remote import wait_until
 
-PROGRAM = Path(__file__).resolve().parent.parent / "tail_publisher.py"
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "programs" / "tail_publisher.py"
 ROUNDS = 5
 EACH = 30_000
 

@@ -24,8 +24,8 @@ from meshmsg._peer import async_peer as _async_peer
 from meshmsg._peer import node as _node
 from meshmsg._receive import subscription as _subscription
 from meshmsg._wire import control as c
-from tests import processes
-from tests.remote import RemotePeer, wait_until
+from tests.support import processes
+from tests.support.remote import RemotePeer, wait_until
 
 THREADS = 8
 

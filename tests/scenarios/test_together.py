@@ -15,9 +15,9 @@ import pytest
 from meshmsg import ClosedError, EventTooLarge, LogFull, Peer, Position, PublishTimeout, Stream
 from meshmsg.recovery.log.faults import Faults, FaultyFiles
 from meshmsg.recovery.log.writer import LogWriter
-from tests.remote import RemotePeer, wait_until
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_replay import taken
+from tests.support.remote import RemotePeer, wait_until
 
 THREADS = 16
 EACH = 50

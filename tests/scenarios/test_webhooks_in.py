@@ -27,9 +27,9 @@ from standardwebhooks import Webhook
 from meshmsg import BindError, ConfigError, LogFull, Peer, Stream, Subscription
 from meshmsg.webhooks import Webhooks, WebhookServer
 from meshmsg.webhooks import http_server as webhook_in
-from tests import processes
-from tests.ports import free_port
-from tests.remote import wait_until
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.remote import wait_until
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" * 2
 OTHER = "whsec_" + "C2FVsBQIhrscChlQIMV+b5sSYspob7oD" * 2

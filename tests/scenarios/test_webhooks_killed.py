@@ -11,16 +11,17 @@ import pytest
 
 from meshmsg import Peer, Stream
 from meshmsg.webhooks import WebhookRegistry
-from tests import processes
-from tests.ports import free_port
-from tests.remote import wait_until
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.remote import wait_until
 
 EVENTS = 60
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def receiver(port: int, taken: Path, secret: str) -> subprocess.Popen[bytes]:
-    program = [sys.executable, str(ROOT / "tests" / "hooks.py"), str(port), str(taken), secret]
+    hooks = ROOT / "tests" / "support" / "hooks.py"
+    program = [sys.executable, str(hooks), str(port), str(taken), secret]
     return processes.start(program)
 
 

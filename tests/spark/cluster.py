@@ -13,8 +13,8 @@ from types import TracebackType
 import pyspark
 
 from meshmsg.spark_sink import ensure_java
-from tests import processes
 from tests.conftest import JAVA
+from tests.support import processes
 
 ROOT = Path(__file__).parent.parent.parent
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -15,7 +15,7 @@ import duckdb
 import psutil
 
 from meshmsg.spark_sink.sink.process import SinkProcess
-from tests.remote import RemotePeer
+from tests.support.remote import RemotePeer
 
 READY_S = 500.0
 

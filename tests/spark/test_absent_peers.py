@@ -12,9 +12,9 @@ import pytest
 
 from meshmsg import ConfigError, Peer, Stream
 from meshmsg.spark_sink.source import peer_source
-from tests.ports import free_port
 from tests.spark.logs import EPOCH, STREAM, Log, numbered
 from tests.spark.reading import Reading, read_all
+from tests.support.ports import free_port
 
 ORDERS = Stream("orders.**", durability="log", fsync="never")
 

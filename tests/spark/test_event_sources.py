@@ -21,8 +21,8 @@ from meshmsg.spark_sink.source.peer_source import PeerSource
 from meshmsg.spark_sink.source.planning import earliest
 from meshmsg.spark_sink.source.positions import Epoch, Range
 from meshmsg.spark_sink.source.table import read_ranges
-from tests.ports import free_port
 from tests.spark.logs import EPOCH, STREAM, TIME, E, Log, numbered, write_log
+from tests.support.ports import free_port
 
 ORDERS = Stream("orders.**", durability="log", fsync="never")
 

@@ -17,7 +17,7 @@ import pytest
 
 from meshmsg._runtime.private_folder import PrivateFolder
 from meshmsg.spark_sink import sockets
-from tests import processes
+from tests.support import processes
 
 session_module = importlib.import_module("meshmsg.spark_sink.session")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from meshmsg import Peer, Stream
-from tests import processes
 from tests.conftest import JAVA
 from tests.spark.cluster import ROOT, START_S, Cluster
+from tests.support import processes
 
 EVENTS = 60_000  # so many that it takes two tasks
 ORDERS = Stream("orders.**", durability="log", fsync="never")

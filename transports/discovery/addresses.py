@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import ipaddress
@@ -108,7 +109,10 @@ def concrete(address: str) -> list[str]:
 
 def resolve(host: str) -> list[str]:
     """All addresses that a name stands for; raises `OSError` that says why there are none."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # no name can be like that
+        raise OSError(errno.EINVAL, str(error)) from None
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
@@ -124,8 +128,8 @@ def why_unreachable(address: str, timeout_s: float) -> str:
         return f"no answer in {timeout_s:g} s: a firewall, or nobody has that address"
     except ConnectionRefusedError:
         return "connection refused: nobody listens at that port"
-    except OSError as error:
-        return error.strerror or str(error)
+    except (OSError, UnicodeError) as error:
+        return getattr(error, "strerror", None) or str(error)
 
 
 def round_trip_s(address: str, timeout_s: float) -> float:

@@ -15,8 +15,8 @@ from meshmsg._links import outbound_peers as _links
 from meshmsg._links import resolver as _scout
 from meshmsg._model.config import config_from_tables
 from meshmsg._wire import control as c
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

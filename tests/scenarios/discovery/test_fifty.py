@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.processes import start
-from tests.remote import RemotePeer, wait_until
+from tests.support.processes import start
+from tests.support.remote import RemotePeer, wait_until
 
 PROCESSES = 10
 EACH = 5

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.netns import Network, needs_namespaces
-from tests.remote import RemotePeer, wait_until
+from tests.support.netns import Network, needs_namespaces
+from tests.support.remote import RemotePeer, wait_until
 
 pytestmark = needs_namespaces()
 

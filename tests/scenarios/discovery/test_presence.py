@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ClosedError, Peer, PeerChange, Stream, Tuning
-from tests.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer, wait_until
 
 QUICK = Tuning(ping_interval_s=0.1, peer_timeout_s=2.0)
 

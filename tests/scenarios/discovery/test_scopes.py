@@ -15,8 +15,8 @@ import pytest
 
 from meshmsg import Peer
 from meshmsg.testing import own_mesh
-from tests import processes
-from tests.remote import RemotePeer, wait_until
+from tests.support import processes
+from tests.support.remote import RemotePeer, wait_until
 
 
 def within(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Discovery, Peer, Stream
-from tests.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer, wait_until
 
 PEERS = 10
 

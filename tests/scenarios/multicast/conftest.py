@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.netns import Network
-from tests.remote import RemotePeer
+from tests.support.netns import Network
+from tests.support.remote import RemotePeer
 
 HOSTS = ("sender", "one", "two", "three")
 RECEIVERS = HOSTS[1:]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, Feed, Multicast, Peer, Stream, testing
-from tests import numbered
-from tests.ports import free_port
-from tests.remote import RemotePeer, wait_until
 from tests.scenarios.multicast.conftest import new_group
+from tests.support import numbered
+from tests.support.ports import free_port
+from tests.support.remote import RemotePeer, wait_until
 
 
 def both_kinds() -> pytest.MarkDecorator:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.netns import needs_namespaces
-from tests.remote import RemotePeer, wait_until
+from tests.support.netns import needs_namespaces
+from tests.support.remote import RemotePeer, wait_until
 
 pytestmark = needs_namespaces()
 

@@ -12,8 +12,8 @@ import pytest
 
 from meshmsg import Multicast, Peer, Stream, Tuning
 from meshmsg.testing import lose_packets
-from tests import numbered
-from tests.remote import RemotePeer, wait_until
+from tests.support import numbered
+from tests.support.remote import RemotePeer, wait_until
 
 STEP = 2000
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from meshmsg._model.multicast_config import split_group
 from meshmsg._wire.control import stream_wire_id
-from tests import processes
-from tests.remote import RemotePeer
+from tests.support import processes
+from tests.support.remote import RemotePeer
 
-FLOOD = Path(__file__).parents[2] / "flood.py"
+FLOOD = Path(__file__).parents[2] / "support" / "programs" / "flood.py"
 WIRE_ID = stream_wire_id("default", "pub/a.**")
 COUNT = 40_000
 RATE = 20_000

@@ -10,10 +10,10 @@ import pytest
 
 from meshmsg import BindError, ConfigError, Feed, Multicast, Peer, Stream
 from meshmsg.transports.udp import multicast as transport
-from tests import numbered
-from tests.netns import needs_namespaces
-from tests.remote import RemoteError, wait_until
 from tests.scenarios.multicast.conftest import new_group
+from tests.support import numbered
+from tests.support.netns import needs_namespaces
+from tests.support.remote import RemoteError, wait_until
 
 
 @pytest.mark.parametrize("interface", ["lo", "127.0.0.1", "127.0.0.2"])

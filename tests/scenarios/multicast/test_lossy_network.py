@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.netns import needs_namespaces
-from tests.remote import RemotePeer
+from tests.support.netns import needs_namespaces
+from tests.support.remote import RemotePeer
 
 pytestmark = needs_namespaces()
 

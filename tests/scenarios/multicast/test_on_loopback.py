@@ -10,9 +10,9 @@ import pytest
 
 from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
 from meshmsg._receive.multicast_groups import Tuner
-from tests import numbered
-from tests.remote import RemotePeer, wait_until
 from tests.scenarios.multicast.conftest import new_group
+from tests.support import numbered
+from tests.support.remote import RemotePeer, wait_until
 
 
 @pytest.mark.parametrize("percent", [5, 20])

@@ -12,9 +12,9 @@ import pytest
 
 from meshmsg import Feed, Multicast, Peer, PublishTimeout, Stream, Tuning
 from meshmsg._wire import packet
-from tests import numbered
-from tests.remote import wait_until
 from tests.scenarios.multicast.test_bad_packets import STREAM, WIRE_ID, epoch_of, stranger_on
+from tests.support import numbered
+from tests.support.remote import wait_until
 
 COUNT = 60_000
 #: So little that it is full at once.

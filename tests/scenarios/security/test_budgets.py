@@ -19,9 +19,9 @@ from meshmsg.recovery.log import retention_holds as log_holds
 from meshmsg.transports.zmq.control import split_parts
 from meshmsg.transports.zmq.fanout import TOKENS_EACH_MAX
 from meshmsg.transports.zmq.replay_socket import Disconnected, ReplaySocket
-from tests.remote import RemotePeer, wait_until
 from tests.scenarios.security.attackers import GREETING, connected, part, pour, ready
 from tests.scenarios.security.conftest import curve_of
+from tests.support.remote import RemotePeer, wait_until
 
 WAIT_S = 60.0
 MIB = 1 << 20

@@ -19,7 +19,7 @@ from meshmsg import Peer, Security, Stream, Tuning
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.connection_monitor import connections_allowed, cut, cut_all
 from meshmsg.transports.zmq.work_queue import CONNECTIONS_MAX
-from tests.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer, wait_until
 
 WAIT_S = 60.0
 CROWD = 1000

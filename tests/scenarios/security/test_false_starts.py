@@ -9,8 +9,8 @@ import pytest
 from meshmsg import Peer, Position
 from meshmsg._wire import control as c
 from tests.attack.hostile import Attacker, Dialled, Said
-from tests.remote import RemotePeer
 from tests.scenarios.security.liars import STREAM, TOPIC
+from tests.support.remote import RemotePeer
 
 WAIT_S = 60.0
 EVENTS = 10

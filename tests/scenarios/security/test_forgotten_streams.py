@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from meshmsg import Peer, Stream, Tuning
-from tests.ports import free_port
-from tests.remote import wait_until
 from tests.scenarios.security.conftest import WAIT_S
+from tests.support.ports import free_port
+from tests.support.remote import wait_until
 
 FORGETFUL = Tuning(ping_interval_s=0.05, peer_timeout_s=5.0, stream_forget_s=0.3)
 

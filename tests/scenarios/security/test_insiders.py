@@ -15,8 +15,8 @@ from meshmsg._wire.control import stream_wire_id, subscription_token
 from meshmsg._wire.frame_layout import FRAME_MAGIC
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.fanout import FanoutServer
-from tests.remote import wait_until
 from tests.scenarios.security.conftest import curve_of
+from tests.support.remote import wait_until
 
 WAIT_S = 60.0
 SHOP = (Stream("orders.**"), Stream("quotes.**"))

@@ -12,8 +12,8 @@ import pytest
 from msgspec import structs
 
 from meshmsg import Peer, Security, Stream, Subscription, Tuning
-from tests.remote import RemotePeer, wait_until
 from tests.scenarios.security.liars import FAR, LIES, TOPIC, Liar
+from tests.support.remote import RemotePeer, wait_until
 
 WAIT_S = 60.0
 #: What is missing is given up soon, so that a false loss would be seen soon.

@@ -21,8 +21,8 @@ from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.curve import CONTROL
 from meshmsg.transports.zmq.per_publisher import ApartFanoutClient
 from meshmsg.transports.zmq.zap import ZapServer
-from tests.remote import wait_until
 from tests.scenarios.security.conftest import curve_of
+from tests.support.remote import wait_until
 
 WAIT_S = 60.0
 SHOP = (Stream("orders.**"), Stream("quotes.**"), Stream("log.**", durability="log"))

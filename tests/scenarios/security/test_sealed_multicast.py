@@ -16,9 +16,9 @@ from meshmsg import ClosedError, ConfigError, Feed, Multicast, Peer, Security, S
 from meshmsg._wire.packet import HEAD, NACK, PacketRequest, packet_kind
 from meshmsg.testing import lose_packets
 from meshmsg.transports.udp.multicast import Datagram
-from tests.captures import Capture, dissect
-from tests.remote import wait_until
-from tests.tools import need
+from tests.support.captures import Capture, dissect
+from tests.support.remote import wait_until
+from tests.support.tools import need
 
 WAIT_S = 60.0
 _groups = itertools.count()

@@ -19,9 +19,9 @@ from meshmsg import (
 )
 from meshmsg._replay.log_client import ReplayClient
 from meshmsg._wire import control as c
-from tests.captures import Capture, tshark
-from tests.remote import wait_until
-from tests.tools import need
+from tests.support.captures import Capture, tshark
+from tests.support.remote import wait_until
+from tests.support.tools import need
 
 WAIT_S = 60.0
 QUESTIONS: tuple[c.Message, ...] = (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from meshmsg import Peer, Stream
-from tests.ports import free_port
 from tests.spark.logs import STREAM
 from tests.spark.queries import Query
+from tests.support.ports import free_port
 
 ORDERS = Stream("orders.**", durability="log", fsync="never")
 

@@ -90,12 +90,12 @@ def test_a_lock_is_held_once_says_by_whom_and_is_free_when_closed(tmp_path: Path
     REAL.lock(path).close()
 
 
-def test_a_lock_whose_holder_is_not_known_says_so(tmp_path: Path) -> None:
+def test_a_lock_that_does_not_say_whose_it_is_is_looked_up(tmp_path: Path) -> None:
     held = REAL.lock(f"{tmp_path}/lock")
     (tmp_path / "lock").write_bytes(b"?")
     with pytest.raises(Held) as caught:
         REAL.lock(f"{tmp_path}/lock")
-    assert caught.value.pid == 0
+    assert caught.value.pid in (0, os.getpid())
     held.close()
 
 

@@ -13,7 +13,7 @@ from meshmsg.recovery.log.format import SegmentName
 from meshmsg.recovery.log.journal import Epoch, Journal
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.writer import LogWriter
-from tests.recovery.simulation.log_world import DATA, STREAM, frame_of
+from tests.simulation.log_world import DATA, STREAM, frame_of
 
 
 class Bench:

@@ -12,7 +12,7 @@ from meshmsg.recovery.log.folder import ABOUT_FILE
 from meshmsg.recovery.log.format import SegmentName
 from meshmsg.recovery.log.verify import EpochSummary, Summary, summarize, verify
 from meshmsg.recovery.log.writer import LogWriter
-from tests.recovery.simulation.log_world import DATA, STREAM, frame_of
+from tests.simulation.log_world import DATA, STREAM, frame_of
 
 EPOCH = 7
 

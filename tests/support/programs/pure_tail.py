@@ -1,0 +1,36 @@
+"""A program that fills tails as the Python code beside the compiled core does.
+
+    MESHMSG_PURE=1 python tests/support/programs/pure_tail.py
+
+Each line of its input has rows, the size of the area, the first number, the start, the salt, the
+stream and the epoch, as Python writes them; each line of its output what the tail said, the area,
+and the frame.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+from meshmsg._native import COMPILED
+from meshmsg._wire.tail_frame import TailFrame
+
+
+def main() -> None:
+    assert not COMPILED
+    for line in sys.stdin:
+        rows, size, first, start, salt, stream, epoch = ast.literal_eval(line)
+        area = bytearray(size)
+        frame = TailFrame(first)
+        frame.use(memoryview(area), start, salt)
+        said = []
+        for topic, payload, time_ns, raw, key, headers in rows:
+            added = frame.add(topic, payload, time_ns, raw=raw, key=key, headers=headers)
+            said.append((added, frame.at, frame.count, frame.next))
+        data = frame.seal(stream, epoch) if frame.is_open() else None
+        frame.release()
+        print(repr((said, bytes(area), data)), flush=True)  # noqa: T201 - read by the test
+
+
+if __name__ == "__main__":
+    main()
