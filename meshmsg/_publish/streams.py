@@ -14,6 +14,8 @@ class Streams:
     """The streams of a peer, and the data socket that they leave by: one lock guards them all."""
 
     def __init__(self, peer: str) -> None:
+        # Locks are taken in this order: this one, then that of a log (`Appender`).  Whoever writes
+        # a log has only the latter, unless it publishes many: sending does not wait for a disk.
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)  #: somebody came, left, reported or opened
         self.outlets: dict[str, Outlet] = {}
