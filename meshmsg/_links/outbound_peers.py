@@ -255,7 +255,7 @@ class Links:
         if connected:
             link.reconnects += 1
             link.last_seen = time.monotonic()
-            link.failures, link.user = 0, b""
+            link.failures, link.user, link.nonce = 0, b"", b""
             self._greet(link)
         elif link.state in ("up", "greeting"):
             log.info("the connection to %s (%s) is lost", link.peer or "?", link.address)
@@ -297,7 +297,7 @@ class Links:
         self._say_hello(link)
 
     def _say_hello(self, link: Link) -> None:
-        link.nonce = self._gate.nonce()
+        link.nonce = link.nonce or self._gate.nonce()  # one: answers to earlier hellos prove it too
         streams = self._stream_names()
         link.told = len(streams)
         hello = c.Hello(
