@@ -27,7 +27,7 @@ TYPE_CHECKING = False  # `typing` takes longer to load than all else that is nee
 if TYPE_CHECKING:
     from typing import Any
 
-    from meshmsg._model.batch import Batch
+    from meshmsg._model.batch import Batch, Event
     from meshmsg._model.codecs import Codec, JsonCodec, MsgpackCodec
     from meshmsg._model.config import PeerConfig, Record, Stream, Tuning
     from meshmsg._model.discovery_config import Discovery
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         BindError,
         ClosedError,
         ConfigError,
-        EventsLost,
         EventTooLarge,
         ForkedError,
         LogError,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
         TopicError,
         WaitTimeout,
     )
-    from meshmsg._model.event import Event, Loss, Position
+    from meshmsg._model.event import EventsLost, Loss, Position
     from meshmsg._model.multicast_config import Feed, Multicast
     from meshmsg._model.security_config import Security
     from meshmsg._peer.async_peer import AsyncPeer, AsyncSubscription
@@ -115,11 +114,11 @@ _HOMES = {
     for home, names in {
         "._peer.async_peer": ("AsyncPeer", "AsyncSubscription"),
         "._peer.async_presence": ("AsyncPeerWatch",),
-        "._model.batch": ("Batch",),
+        "._model.batch": ("Batch", "Event"),
         "._model.codecs": ("Codec", "JsonCodec", "MsgpackCodec"),
         "._model.config": ("PeerConfig", "Record", "Stream", "Tuning"),
         "._model.discovery_config": ("Discovery",),
-        "._model.event": ("Event", "Loss", "Position"),
+        "._model.event": ("EventsLost", "Loss", "Position"),
         "._model.multicast_config": ("Feed", "Multicast"),
         "._peer.peer": ("Peer", "__version__"),
         "._peer.presence": ("PeerChange", "PeerInfo", "PeerWatch"),
@@ -129,7 +128,7 @@ _HOMES = {
     }.items()
     for name in names
 }
-"""The modules of public names that are no errors."""
+"""The modules of public names; all others are errors."""
 
 
 def __getattr__(name: str) -> "Any":

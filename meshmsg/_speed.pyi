@@ -7,10 +7,10 @@ from typing import Any
 from typing_extensions import Buffer
 
 from meshmsg._groups.consumer import Member
-from meshmsg._model.batch import Batch
-from meshmsg._model.codecs import Codec
+from meshmsg._model.batch import Batch, Event
+from meshmsg._model.codecs import Codec, Undecodable
 from meshmsg._model.errors import ProtocolError
-from meshmsg._model.event import Event, Position, Undecodable
+from meshmsg._model.event import Position
 from meshmsg._receive.subscription_io import Intake
 from meshmsg._wire.frame import Frame, FrameBuilder, VarColumn
 from meshmsg.recovery.multicast.packet_runs import Run

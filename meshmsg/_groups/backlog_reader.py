@@ -6,17 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from meshmsg._groups.seat import Seat
+from meshmsg._groups.seat import Seat, Seats
 from meshmsg._model.errors import LogError, ProtocolError
-from meshmsg._publish.durable_streams import RETRY_MAX_S, RETRY_S
+from meshmsg._publish.durable_streams import DurableSide
+from meshmsg._publish.streams import Streams
 from meshmsg._wire.control import Join, Start
 from meshmsg._wire.frame import Frame
 from meshmsg.recovery.groups.numbering import Line, Part, Past
-
-if TYPE_CHECKING:
-    from meshmsg._publish.publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -29,8 +26,16 @@ FETCH_PARTS_MAX = 1000
 class GroupDisk:
     """Reads for groups."""
 
-    def __init__(self, side: PublisherSide, dispatch: Callable[[Seat, float], None]) -> None:
-        self._side = side
+    def __init__(
+        self,
+        streams: Streams,
+        seats: Seats,
+        durable: DurableSide,
+        dispatch: Callable[[Seat, float], None],
+    ) -> None:
+        self._streams = streams
+        self._seats = seats
+        self._durable = durable
         self._dispatch = dispatch
 
     def fetch(self, seat: Seat) -> None:
@@ -43,7 +48,7 @@ class GroupDisk:
             part for first, stop in seat.group.shelf.wanted for part in line.split(first, stop)
         ]
         job = partial(self._fetch, seat, parts[:FETCH_PARTS_MAX])
-        self._side.durable.replay.submit(("group", id(seat)), job)
+        self._durable.replay.submit(("group", id(seat)), job)
 
     def _fetch(self, seat: Seat, parts: Sequence[Part]) -> None:
         """On the replay's thread."""
@@ -55,7 +60,7 @@ class GroupDisk:
                 some = [part for part in parts if part.epoch == epoch]
                 ranges = [(part.first, part.stop) for part in some]
                 offset = some[0].offset
-                found, lost = self._side.durable.replay.frames(
+                found, lost = self._durable.replay.frames(
                     seat.outlet.disk, epoch, ranges, left, FETCH_FRAMES_MAX - len(frames)
                 )
                 for data in found:
@@ -69,56 +74,36 @@ class GroupDisk:
                 if left <= 0 or len(frames) >= FETCH_FRAMES_MAX:
                     break
         finally:
-            with self._side._changed:
+            with self._streams.changed:
                 seat.fetching = False
                 seat.group.shelf.put(frames, gone)
-                if seat in seat.outlet.groups and self._side._fanout is not None and frames + gone:
-                    self._side.counters["group_fetched_frames"] += len(frames)
+                there = self._streams.fanout is not None and seat in self._seats
+                if there and frames + gone:
+                    self._streams.counters["group_fetched_frames"] += len(frames)
                     self._dispatch(seat, time.monotonic())
 
     def find_places(
         self, join: Join, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]
     ) -> None:
         """Have looked up in the logs where a new group starts, and go on with that."""
-        job = partial(self._try_to_find, join, starts, done, RETRY_S)
-        self._side.durable.replay.submit(("join", join.sub, join.group), job)
-
-    def _try_to_find(
-        self,
-        join: Join,
-        starts: Sequence[Start],
-        done: Callable[[dict[str, Line]], None],
-        retry_s: float,
-    ) -> None:
-        """On the replay's thread.  What cannot be read now is tried again: the member waits."""
-        try:
-            self._find_places(starts, done)
-        except LogError as error:
-            later = min(retry_s * 2, RETRY_MAX_S)
-            again = partial(self._try_to_find, join, starts, done, later)
-            with self._side._lock:
-                self._side.durable.try_again((join.sub, join.group), retry_s, again)
-            text = "group %s has to wait for its start: %s"
-            self._side.durable.notes.error(text, join.group, error, key=error.problem)
-        self._side._wake()  # members come and go on the I/O thread only
+        job = partial(self._find_places, starts, done)
+        self._durable.look_up((join.sub, join.group), f"group {join.group}", job)
 
     def _find_places(
         self, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]
     ) -> None:
         lines = {}
         for start in starts:
-            outlet = self._side._outlets[start.stream]
+            outlet = self._streams.outlets[start.stream]
             assert outlet.log is not None
-            chapters, seq = self._side.durable.replay.chapters(
-                outlet.log.folder, start, outlet.epoch
-            )
+            chapters, seq = self._durable.replay.chapters(outlet.log.folder, start, outlet.epoch)
             past = [Past(c.epoch, c.start, c.stop) for c in chapters if c.start < c.stop]
             origin = outlet.sender.origin if seq is None else seq
             line = Line(outlet.epoch, outlet.sender.origin, past)
             if not past:
                 line.start = origin
             lines[start.stream] = line
-        with self._side._changed:
+        with self._streams.changed:
             done(lines)
 
 

@@ -141,10 +141,6 @@ class Member(Membership):
         for link in list(self._links.values()):
             self._post(link, Settle(self.sub, []))
 
-    def is_member_of(self, link: Any) -> bool:
-        """Whether the publisher at this link has taken us."""
-        return id(link) in self._links
-
     # --- driving: with the lock held ---
 
     def pump(self, now: float, *, read_ahead: bool = False) -> bool:

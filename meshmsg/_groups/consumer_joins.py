@@ -27,9 +27,10 @@ from meshmsg._groups.work_batch import (
     ranges_of,
     settlement_of,
 )
+from meshmsg._model.batch import Event, run_out
 from meshmsg._model.codecs import received_codec
 from meshmsg._model.errors import ProtocolError
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg._model.message_fields import ACK_RANGES_MAX, CLAIMED_PIECES_MAX, PIECES_MAX
 from meshmsg._receive.incoming_stream import Sweep
 from meshmsg._runtime.guard import Guard
@@ -328,10 +329,11 @@ class Membership(Settler):
         """What the application has not seen is sent again, to whomever."""
         batch = self.current
         if batch is not None and batch.source is source:
-            rest = {event._index for event in self.iterator}  # each goes to one of us
-            if rest:
-                handed = [index for index in batch.indices if index not in rest]
-                self._forget(batch, sorted(rest))
+            left = run_out(self.iterator)
+            if left:
+                places = list(batch.indices)
+                handed = places[: len(places) - left]
+                self._forget(batch, places[len(places) - left :])
                 self.current = self._part_of(batch, handed) if handed and self._auto else None
         for item in self._ready:
             if isinstance(item, WorkBatch) and item.source is source:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from meshmsg._groups.seat import Seat
 from meshmsg._model.config import DEAD_PREFIX, Stream
 from meshmsg._model.errors import ClosedError, LogError
+from meshmsg._publish.published_stream import Outlet
 from meshmsg._wire.frame import HEADERS_BYTES_MAX, encode_headers
 from meshmsg.recovery.groups.policy import DeadLetter
-
-if TYPE_CHECKING:
-    from meshmsg._publish.published_stream import Outlet
-    from meshmsg._publish.publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
 #: A dead letter that could not be kept is tried again after this long.
 RETRY_S = 1.0
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,16}")
+
+#: Publishes one event of a topic: its payload, whether it was given as bytes, its key, its headers.
+Publish = Callable[[Outlet, str, bytes, bool, str | None, bytes], None]
 
 
 class _Kind(NamedTuple):
@@ -47,8 +49,19 @@ def _word(codec: str) -> str:
 class DeadLetters:
     """The dead letters of a peer; called with the publishing side's lock held."""
 
-    def __init__(self, side: PublisherSide) -> None:
-        self._side = side
+    def __init__(
+        self,
+        peer: str,
+        streams: Mapping[str, Outlet],
+        counters: Counter[str],
+        declare: Callable[[Stream], Outlet],
+        publish: Publish,
+    ) -> None:
+        self._peer = peer
+        self._streams = streams
+        self._counters = counters
+        self._declare = declare
+        self._publish = publish
         self._outlets: dict[_Kind, Outlet] = {}
 
     def is_of(self, outlet: Outlet, group: str) -> bool:
@@ -67,10 +80,10 @@ class DeadLetters:
                 label += f"+{_word(codec.name)}"
             if any(other.safety != kind.safety for other in others):
                 label += f"+{kind.safety}"
-            stream = f"{self._side._config.name}/{label}"
-            found = self._side._outlets.get(stream)
+            stream = f"{self._peer}/{label}"
+            found = self._streams.get(stream)
             if found is None:
-                found = self._side._declare(
+                found = self._declare(
                     Stream(
                         f"{DEAD_PREFIX}{name}",
                         name=label,
@@ -83,7 +96,6 @@ class DeadLetters:
                         event_bytes_max=config.event_bytes_max,
                     )
                 )
-                self._side.announce()
             self._outlets[kind] = found
         return found
 
@@ -103,7 +115,7 @@ class DeadLetters:
                 if seat.kept:
                     group.owe(letters[at:])
                     seat.bury_at = now + RETRY_S
-                self._side.counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
+                self._counters["dead_unpublished"] += 1 if seat.kept else len(letters) - at
                 if isinstance(error, LogError):  # else the peer is on its way down
                     log.error("a dead letter of group %s was not kept: %s", group.name, error)
                 return
@@ -125,13 +137,13 @@ class DeadLetters:
         headers = encode_headers({**frame.headers_at(index), **history})
         if len(headers) > HEADERS_BYTES_MAX:  # its own stay where it came from
             headers = encode_headers(history)
-        self._side.publish_sealed(
+        self._publish(
             self.outlet_for(name, seat.outlet),
             f"{DEAD_PREFIX}{name}",
             frame.payload_at(index),
-            raw=frame.is_raw(index),
-            key=frame.key_at(index),
-            headers=headers,
+            frame.is_raw(index),
+            frame.key_at(index),
+            headers,
         )
         log.warning(
             "group %s gave up %s@%d:%d after %d attempts: %s",

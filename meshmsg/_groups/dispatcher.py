@@ -1,7 +1,7 @@
 """The work groups of a publisher: joins `WorkGroup` cores to PUSH sockets and control messages.
 
-Everything here is called with the publishing side's lock held; members come and go on the I/O
-thread only, which also watches their connections.
+Most of it is called with the publishing side's lock held; members come and go on the I/O thread
+only, which also watches their connections.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meshmsg._groups.backlog_reader import GroupDisk
-from meshmsg._groups.dead_letters import DeadLetters
+from meshmsg._groups.dead_letters import DeadLetters, Publish
 from meshmsg._groups.group_messages import on_line, policy_of, takes_all_of
 from meshmsg._groups.progress_store import GroupKeeper, Saved
-from meshmsg._groups.remote_consumer import RemoteMember
-from meshmsg._groups.roster import GroupRoll
-from meshmsg._groups.seat import Seat, group_stats, live_row, row_of
-from meshmsg._model.config import check_group
+from meshmsg._groups.roster import GroupRoll, RemoteMember
+from meshmsg._groups.seat import Seat, Seats, group_stats, live_row, row_of
+from meshmsg._model.config import PeerConfig, Stream, check_group
 from meshmsg._model.errors import BindError, LogError, MeshError
 from meshmsg._model.message_fields import NACK_RANGES_MAX, as_text
 from meshmsg._model.topics import TopicFilter
+from meshmsg._publish.durable_streams import DurableSide
+from meshmsg._publish.published_stream import Outlet
+from meshmsg._publish.streams import Streams
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.log_limit import LogLimit
 from meshmsg._wire.control import (
     Gone,
@@ -47,10 +50,6 @@ from meshmsg.recovery.stream.quotas import Owner, Quota
 from meshmsg.transports.zmq.connection_monitor import connections_allowed
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.work_queue import WorkOutlet
-
-if TYPE_CHECKING:
-    from meshmsg._publish.published_stream import Outlet
-    from meshmsg._publish.publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -80,26 +79,48 @@ Places = dict[str, Line]
 class GroupSide:
     """All groups of a peer's streams, and their members."""
 
-    def __init__(self, side: PublisherSide) -> None:
-        self._side = side
-        self._tuning = side._tuning
-        self._members: dict[int, RemoteMember] = {}
+    def __init__(
+        self,
+        config: PeerConfig,
+        streams: Streams,
+        control: ControlSender,
+        durable: DurableSide,
+        wake: Callable[[], None],
+        reopen: Callable[[Outlet], None],
+        declare: Callable[[Stream], Outlet],
+        publish: Publish,
+    ) -> None:
+        self._tuning = config.tuning
+        self._streams = streams
+        self._counters = streams.counters
+        self._reopen = reopen  # a stream that was shut, if nobody is in the way any more
+        self._control = control
+        self._dead = DeadLetters(config.name, streams.outlets, streams.counters, declare, publish)
+        self._wake = wake
+        self.members: dict[int, RemoteMember] = {}
+        self.seats = Seats()
         self.quota = Quota(MEMBERS_EACH_MAX, MEMBERS_MAX)
         self._founders: dict[int, Owner] = {}  # of groups, by the seat's id
         self._by_monitor: dict[int, RemoteMember] = {}
-        self._notes = LogLimit(log, side.counters)
-        self._dead = DeadLetters(side)
+        self._notes = LogLimit(log, streams.counters)
         self.keeper = GroupKeeper(
-            f"meshmsg-{side._config.name}", side._lock, side.counters, self._on_saved
+            f"meshmsg-{config.name}", streams.lock, streams.counters, self._on_saved
         )
-        self._roll = GroupRoll(side, self._members, self.keeper, self._take_in)
-        self._disk = GroupDisk(side, self._dispatch)
+        self._roll = GroupRoll(
+            self.seats,
+            self.members,
+            self.keeper,
+            control,
+            config.tuning.member_return_s,
+            streams.counters,
+            self._take_in,
+        )
+        self._disk = GroupDisk(streams, self.seats, durable, self._dispatch)
         self._finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)
         self._resolved: list[tuple[bytes, str, Join, Places]] = []
         self._later: deque[tuple[float, bytes, int]] = deque()
         self._waiting_max = connections_allowed(WAITING_MAX * FILES_PER_MEMBER) // FILES_PER_MEMBER
         self._numbers = 0
-        self._seats: list[Seat] = []
         self._context: Context | None = None
         self._addresses: list[str] = []
         self._watch: Callable[[Any], None] = lambda owner: None
@@ -131,7 +152,7 @@ class GroupSide:
             self._roll.wait_for(seat, record.members)
             self.keeper.save_now(seat)
         for name in declared:
-            if self._seat(outlet, name) is None:
+            if self.seats.find(outlet.stream, name) is None:
                 start = outlet.sender.origin
                 seat = self._new_seat(outlet, name, start, GroupPolicy(), declared=True)
                 self.keeper.save_now(seat)
@@ -154,7 +175,7 @@ class GroupSide:
         claim = outlet.sender.flow.admit(
             self._numbers, f"group {name}", start, policy.patterns, now=now
         )
-        takes_all = takes_all_of(policy, outlet)
+        takes_all = takes_all_of(policy, outlet.config.topics)
         group = WorkGroup(
             name, outlet.sender.buffer, start, policy, takes_all=takes_all, shelf=shelf
         )
@@ -162,30 +183,25 @@ class GroupSide:
             group.limit = start  # until the disk has a mark
         seat = Seat(outlet, group, claim, declared=declared)
         seat.dead, seat.empty_since = dead, now
-        outlet.groups.append(seat)
-        self._seats.append(seat)
+        self.seats.add(seat)
         if durable:
             # Until members have caught up, the log is what they work from: nobody waits for them.
             outlet.sender.flow.let_go(claim, now=now)
         return seat
-
-    def _seat(self, outlet: Outlet, name: str) -> Seat | None:
-        return next((seat for seat in outlet.groups if seat.group.name == name), None)
 
     def _retire(self, seat: Seat, now: float) -> None:
         """Nobody came back in time: give the group and its events up."""
         outlet, group = seat.outlet, seat.group
         left = group.pending(outlet.sender.next)
         log.warning("gave up group %s of %s with %d events", group.name, outlet.stream, left)
-        self._side.counters["groups_given_up"] += 1
+        self._counters["groups_given_up"] += 1
         group.retire(outlet.sender.next, "expired")
         self._finished.append(row_of(seat, outlet.sender.next, "expired", in_flight=0))
-        outlet.groups.remove(seat)
-        self._seats.remove(seat)
+        self.seats.remove(seat)
         self._founders.pop(id(seat), None)
         self.keeper.forget(seat)
         outlet.sender.flow.release(seat.claim.sub, now=now)
-        self._side.gates.reopen(outlet)
+        self._reopen(outlet)
 
     # --- members ---
 
@@ -210,7 +226,7 @@ class GroupSide:
             resolved = partial(self._on_places, link, peer, join)
             self._disk.find_places(join, far, resolved)
             return
-        member = self._members.get(join.sub)
+        member = self.members.get(join.sub)
         before: RemoteMember | None = None
         anew = member is None or member.link != link or member.ticket != join.ticket
         if member is not None and anew:
@@ -244,7 +260,7 @@ class GroupSide:
             for sealed in [seat.outlet.sender.sealed]
         ]
         addresses = member.work.addresses
-        self._side._post_pages(link, lambda some, _: Joined(join.sub, some, addresses), tails)
+        self._control.post_pages(link, lambda some, _: Joined(join.sub, some, addresses), tails)
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 
@@ -253,59 +269,54 @@ class GroupSide:
     ) -> None:
         """Tell a member why it is not taken; one that may ask again is told in a while."""
         reason = as_text(reason)
-        self._side.counters["members_refused"] += 1
+        self._counters["members_refused"] += 1
         text = "refused %s as a member of group %s: %s"
-        self._notes.error(text, peer, join.group, reason, by=self._side.owner_of(link).host)
+        self._notes.error(text, peer, join.group, reason, by=self._control.owner_of(link).host)
         if final:
-            self._side._post(link, Unjoined(join.sub, reason, refused=True))
+            self._control.post(link, Unjoined(join.sub, reason, refused=True))
         else:
             self._put_off(link, join.sub, time.monotonic())
 
     def _unfit(self, join: Join, peer: str) -> str:
         """Why a member cannot be taken; empty if it can."""
         check_group("group", join.group)
-        known = self._members.get(join.sub)
+        known = self.members.get(join.sub)
         if known is not None and (known.peer, known.group) != (peer, join.group):
             return "another member has its number"
         if not TopicFilter(join.patterns).patterns:
             return "it names no topics"
         policy = policy_of(join)
         for start in join.starts:
-            outlet = self._side._outlets.get(start.stream)
-            seat = None if outlet is None else self._seat(outlet, join.group)
+            seat = self.seats.find(start.stream, join.group)
             if seat is None or not set(self._present(seat)) - {join.sub}:
                 continue
             difference = seat.group.policy.difference(policy)
             if difference:
                 return f"a member of group {join.group!r} asks for {difference}"
-        if len(self._seats) + len(join.starts) > GROUPS_MAX:
+        if len(self.seats) + len(join.starts) > GROUPS_MAX:
             return f"{GROUPS_MAX} groups are there already"
         return ""
 
     def _no_room(self, link: bytes, join: Join, now: float) -> str:
         """Why there is no place for a member, or for its groups; empty if there is."""
-        owner = self._side.owner_of(link)
-        outlets = self._side._outlets
-        begun = sum(
-            start.stream in outlets and self._seat(outlets[start.stream], join.group) is None
-            for start in join.starts
-        )
+        owner = self._control.owner_of(link)
+        begun = sum(self._begins(start, join) for start in join.starts)
         if begun and begun + list(self._founders.values()).count(owner) > GROUPS_EACH_MAX:
             return f"you have begun {GROUPS_EACH_MAX} groups already"
-        if join.sub in self._members:
+        if join.sub in self.members:
             return ""
         giver = self.quota.giver(owner)
         if giver is None:
             return f"no room: you have {self.quota.owners[owner]:,} members here already"
         if giver != owner:
-            last = next(m for m in reversed(self._members.values()) if m.owner == giver)
+            last = next(m for m in reversed(self.members.values()) if m.owner == giver)
             self._drop(last, "others need the room", now)
         return ""
 
     def _present(self, seat: Seat) -> list[int]:
         """Members of a group on a stream, those included that have yet to connect."""
         name, stream = seat.group.name, seat.outlet.stream
-        return [m.sub for m in self._members.values() if m.group == name and stream in m.seats]
+        return [m.sub for m in self.members.values() if m.group == name and stream in m.seats]
 
     def _new_member(self, join: Join, link: bytes, peer: str, now: float) -> RemoteMember | None:
         assert self._context is not None
@@ -314,22 +325,21 @@ class GroupSide:
         except BindError as error:
             log.error("no socket for %s: %s", peer, error)
             return None
-        member = RemoteMember(join, link, peer, work, now)
-        member.owner = self._side.owner_of(link)
+        member = RemoteMember(join, link, peer, self._control.owner_of(link), work, now)
         self.quota.take(member.owner)
-        self._members[join.sub] = member
+        self.members[join.sub] = member
         self._by_monitor[id(work.monitor)] = member
         self._watch(work.monitor)
         return member
 
     def _is_crowded(self, link: bytes) -> bool:
         """Whether too many were answered and do not come for their work."""
-        waiting = [m.link for m in self._members.values() if not m.work.connected]
+        waiting = [m.link for m in self.members.values() if not m.work.connected]
         return len(waiting) >= self._waiting_max or waiting.count(link) >= WAITING_PER_PEER_MAX
 
     def _put_off(self, link: bytes, sub: int, now: float) -> None:
         """There is no room for a member now: it is told in a while, and asks again then."""
-        self._side.counters["members_put_off"] += 1
+        self._counters["members_put_off"] += 1
         if len(self._later) < PUT_OFF_MAX:
             self._later.append((now + PUT_OFF_S, link, sub))
 
@@ -338,34 +348,37 @@ class GroupSide:
 
     def _far_starts(self, join: Join) -> list[Start]:
         """Starts of groups that are new, which only a log can tell."""
-        outlets = self._side._outlets
+        outlets = self._streams.outlets
         return [
             start
             for start in join.starts
-            if start.stream in outlets
-            and outlets[start.stream].reaches_back(start)
-            and self._seat(outlets[start.stream], join.group) is None
+            if self._begins(start, join) and outlets[start.stream].reaches_back(start)
         ]
+
+    def _begins(self, start: Start, join: Join) -> bool:
+        """Whether a start is that of a new group, on a stream that is here."""
+        known = start.stream in self._streams.outlets
+        return known and self.seats.find(start.stream, join.group) is None
 
     def _take_seats(self, member: RemoteMember, join: Join, places: Places) -> None:
         policy = policy_of(join)
         for start in join.starts:
-            outlet = self._side._outlets.get(start.stream)
+            outlet = self._streams.outlets.get(start.stream)
             # Its own dead letters would come back to it for ever.
             if outlet is None or self._dead.is_of(outlet, join.group):
                 continue
-            seat = self._seat(outlet, join.group)
+            seat = self.seats.find(outlet.stream, join.group)
             if seat is None:
                 line = places.get(start.stream)
                 if line is not None:
                     begin = line.start
                 else:
-                    begin = outlet.sender._start(start.kind, start.value, start.epoch)
+                    begin = outlet.sender.start_of(start.kind, start.value, start.epoch)
                 seat = self._new_seat(outlet, join.group, begin, policy, line)
                 self._founders[id(seat)] = member.owner
                 self.keeper.save_now(seat)
             elif not self._present(seat):
-                seat.group.set_policy(policy, takes_all=takes_all_of(policy, outlet))
+                seat.group.set_policy(policy, takes_all=takes_all_of(policy, outlet.config.topics))
             member.seats[outlet.stream] = seat
 
     def _enter(self, member: RemoteMember, now: float) -> None:
@@ -379,7 +392,7 @@ class GroupSide:
         seat.outlet.sender.flow.take_back(seat.claim, now=now)
         seat.group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
         self._dispatch(seat, now)
-        self._side._changed.notify_all()
+        self._streams.changed.notify_all()
 
     def _on_saved(self, saved: Saved) -> None:
         group = saved.seat.group
@@ -391,24 +404,21 @@ class GroupSide:
 
     def look(self) -> int:
         """Cut whoever sends to a socket of a member; return how many were."""
-        return sum(member.work.monitor.look() for member in list(self._members.values()))
-
-    def watches(self, monitor: Any) -> bool:
-        """Whether this is a member's monitor; without the lock, on the I/O thread."""
-        return id(monitor) in self._by_monitor
+        return sum(member.work.monitor.look() for member in list(self.members.values()))
 
     def on_readable(self, monitor: Any, now: float) -> bool:
         """A member's connection came or went; `False` if this is not a member's monitor."""
         member = self._by_monitor.get(id(monitor))
         if member is None:
             return False
-        for connected in monitor.read():
-            if connected and member.lost_at is None and not member.work.connected:
-                member.work.connected = True
-                self._enter(member, now)
-            else:
-                # Lost; or a second connection, which would get a share of the member's work.
-                self._suspend(member, now)
+        with self._streams.changed:
+            for connected in monitor.read():
+                if connected and member.lost_at is None and not member.work.connected:
+                    member.work.connected = True
+                    self._enter(member, now)
+                else:
+                    # Lost; or a second connection, which would get a share of the member's work.
+                    self._suspend(member, now)
         return True
 
     def _suspend(self, member: RemoteMember, now: float) -> None:
@@ -424,11 +434,11 @@ class GroupSide:
 
     def on_settle(self, link: bytes, message: Settle, now: float) -> None:
         """What a member says of its work."""
-        member = self._members.get(message.sub)
+        member = self.members.get(message.sub)
         if member is None or member.link != link:
-            self._side.counters["stale_acks"] += sum(map(self._stale_of, message.settlements))
+            self._counters["stale_acks"] += sum(map(self._stale_of, message.settlements))
             if not message.closed or message.number:
-                self._side._post(link, Unjoined(message.sub, "not a member here"))
+                self._control.post(link, Unjoined(message.sub, "not a member here"))
             return
         if message.closed:
             for seat in member.seats.values():
@@ -437,7 +447,7 @@ class GroupSide:
         for settlement in message.settlements:
             place = member.seats.get(settlement.stream)
             if place is None or place.group.shelf.line.offset(settlement.epoch) is None:
-                self._side.counters["strange_settlements"] += 1
+                self._counters["strange_settlements"] += 1
                 continue
             places[settlement.stream] = place
             self._settle(place, member.sub, settlement, now)
@@ -465,11 +475,11 @@ class GroupSide:
         if settlement.returned:
             group.give_back(sub, on_line(line, settlement.epoch, settlement.returned), now=now)
         if group.stale > stale:
-            self._side.counters["stale_acks"] += group.stale - stale
+            self._counters["stale_acks"] += group.stale - stale
 
     def _stale_of(self, settlement: Settlement) -> int:
         """How many events somebody spoke of that has none: at most what the stream has."""
-        outlet = self._side._outlets.get(settlement.stream)
+        outlet = self._streams.outlets.get(settlement.stream)
         most = 1 if outlet is None else max(1, outlet.sender.next - outlet.sender.origin)
         acked = sum(min(max(0, stop - first), most) for first, stop, _ in settlement.acks)
         return min(acked, most) + len(settlement.nacks)
@@ -484,7 +494,7 @@ class GroupSide:
         again: bool = False,
     ) -> None:
         """A member is gone: its work goes to the others; `again`: it is about to speak of it."""
-        if self._members.pop(member.sub, None) is None:
+        if self.members.pop(member.sub, None) is None:
             return
         self.quota.free(member.owner)
         self._by_monitor.pop(id(member.work.monitor), None)
@@ -492,8 +502,8 @@ class GroupSide:
         member.work.close(0.0)
         if tell:
             log.info("%s of group %s: %s", member.label, member.group, reason)
-            self._side.counters["members_lost"] += 1
-            self._side._post(member.link, Unjoined(member.sub, reason))
+            self._counters["members_lost"] += 1
+            self._control.post(member.link, Unjoined(member.sub, reason))
         for seat in member.seats.values():
             seat.group.leave(member.sub, reason, now=now, in_order=reason == "left")
             if again and seat.kept:
@@ -504,16 +514,16 @@ class GroupSide:
                 seat.empty_since = now
                 if seat.kept:
                     seat.outlet.sender.flow.let_go(seat.claim, now=now)
-                    self._side.gates.reopen(seat.outlet)
+                    self._reopen(seat.outlet)
             if seat.proven or seat.declared or self._present(seat):
                 self._dispatch(seat, now)
             else:
                 self._retire(seat, now)  # nobody ever came for its work
-        self._side._changed.notify_all()
+        self._streams.changed.notify_all()
 
     def forget_link(self, link: bytes, reason: str, now: float) -> None:
         """A peer left or fell silent: its members with it."""
-        for member in [m for m in self._members.values() if m.link == link]:
+        for member in [m for m in self.members.values() if m.link == link]:
             self._drop(member, reason, now)
         self._roll.forget_claims(link)
 
@@ -521,28 +531,29 @@ class GroupSide:
         """Members whose peers gave no sign for too long."""
         tuning = self._tuning
         silent_s = max(tuning.member_timeout_s, 2 * tuning.ping_interval_s)
-        for member in list(self._members.values()):
-            if last_seen.get(member.link, 0.0) < now - silent_s:
-                self._drop(member, f"silent for {silent_s:g} s", now)
+        with self._streams.changed:
+            for member in list(self.members.values()):
+                if last_seen.get(member.link, 0.0) < now - silent_s:
+                    self._drop(member, f"silent for {silent_s:g} s", now)
 
     # --- work ---
 
     def on_frame(self, outlet: Outlet) -> None:
         """A frame was sealed: its events go to the groups."""
         now = time.monotonic()
-        for seat in outlet.groups:
+        for seat in self.seats.of(outlet.stream):
             self._dispatch(seat, now)
 
     def _dispatch(self, seat: Seat, now: float) -> None:
         outlet, group = seat.outlet, seat.group
         group.loss_reason = "evicted" if seat.claim.evicted else "overflow"
         for number, work in group.dispatch(outlet.sender.sealed, now=now):
-            member = self._members[number]
+            member = self.members[number]
             if member.lost_at is None and not member.work.send(
                 encode_work(member.ticket or number, work)
             ):
                 self._suspend(member, now)  # and what it was to get comes again, to others
-                self._side._wake()
+                self._wake()
         if group.dead_letters:
             self._dead.bury_all(seat, now)
         if group.losses:
@@ -571,8 +582,8 @@ class GroupSide:
             now=now,
         )
         if seat.outlet.gated:
-            self._side.gates.reopen(seat.outlet)
-        self._side._changed.notify_all()
+            self._reopen(seat.outlet)
+        self._streams.changed.notify_all()
 
     def _tell_losses(self, seat: Seat, losses: list[tuple[int, int, str]]) -> None:
         outlet = seat.outlet
@@ -583,7 +594,7 @@ class GroupSide:
                 for number in seat.group.members:
                     ranges = [(part.first, part.stop)]
                     gone = Gone(number, outlet.stream, part.epoch, ranges, reason, 0)
-                    self._side._post(self._members[number].link, gone)
+                    self._control.post(self.members[number].link, gone)
 
     # --- time ---
 
@@ -594,12 +605,12 @@ class GroupSide:
             try:
                 self.on_join(link, peer, join, now, places)
             except Exception:
-                self._side.guard.failed("a join that was looked up in a log")
+                self._streams.guard.failed("a join that was looked up in a log")
         while self._later and self._later[0][0] <= now:
             _, link, sub = self._later.popleft()
-            if sub not in self._members:
-                self._side._post(link, Unjoined(sub, "there was no room for it"))
-        for member in list(self._members.values()):
+            if sub not in self.members:
+                self._control.post(link, Unjoined(sub, "there was no room for it"))
+        for member in list(self.members.values()):
             if member.lost_at is not None and now >= member.lost_at + LAST_WORDS_S:
                 # On a busy machine its last words may lie here, unread, for longer than that.
                 if member.last_look:
@@ -607,10 +618,10 @@ class GroupSide:
                 member.last_look = True
             elif not member.work.connected and now - member.joined_at > CONNECT_S:
                 self._drop(member, "did not connect", now)
-        lost = [m.lost_at for m in self._members.values() if m.lost_at is not None]
-        busy = self._members or self._seats or self._later
+        lost = [m.lost_at for m in self.members.values() if m.lost_at is not None]
+        busy = self.members or self.seats or self._later
         due = min([now + TICK_S if busy else NEVER, *(at + LAST_WORDS_S for at in lost)])
-        for seat in list(self._seats):
+        for seat in list(self.seats):
             group = seat.group
             if (back_by := self._roll.on_tick(seat, now)) is not None:
                 due = min(due, back_by)
@@ -639,27 +650,27 @@ class GroupSide:
             and member.lost_at is None
             and outlet.stream in member.seats
             and member.filter.matches(topic)
-            for member in self._members.values()
+            for member in self.members.values()
         )
 
     def away(self, outlet: Outlet, stop: int) -> list[Claim]:
         """Groups that work from the log, and have members that have yet to come this far."""
         return [
             seat.claim
-            for seat in outlet.groups
+            for seat in self.seats.of(outlet.stream)
             if seat.claim.away and seat.group.members and seat.group.floor < stop
         ]
 
     def rows(self) -> list[LedgerRow]:
         """A row for each group on each stream."""
-        return [*self._finished, *map(live_row, self._seats)]
+        return [*self._finished, *map(live_row, self.seats)]
 
     def stats(self, outlet: Outlet) -> list[dict[str, Any]]:
         """Figures of the groups of a stream, as plain data."""
-        return [group_stats(seat) for seat in outlet.groups]
+        return [group_stats(seat) for seat in self.seats.of(outlet.stream)]
 
     def close(self) -> None:
         """Close the sockets of all members."""
-        for member in self._members.values():
+        for member in self.members.values():
             member.work.close(0.2)
-        self._members.clear()
+        self.members.clear()

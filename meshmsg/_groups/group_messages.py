@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from meshmsg._wire.control import Claimed, Join, Refusal
+from meshmsg.recovery.groups.group import WorkGroup
 from meshmsg.recovery.groups.numbering import Line
 from meshmsg.recovery.groups.policy import GroupPolicy
 from meshmsg.recovery.groups.recall import Failure
-
-if TYPE_CHECKING:
-    from meshmsg._publish.published_stream import Outlet
-    from meshmsg.recovery.groups.group import WorkGroup
 
 AckRange = tuple[int, int, int]
 
@@ -56,6 +52,6 @@ def had_by(group: WorkGroup, sub: int, claim: Claimed) -> Claimed:
     return Claimed(claim.stream, epoch, had(claim.acks), nacks, had(claim.held))
 
 
-def takes_all_of(policy: GroupPolicy, outlet: Outlet) -> bool:
+def takes_all_of(policy: GroupPolicy, topics: str) -> bool:
     """Whether a group takes every topic of a stream, and nobody needs to look at them."""
-    return "**" in policy.patterns or outlet.config.topics in policy.patterns
+    return "**" in policy.patterns or topics in policy.patterns

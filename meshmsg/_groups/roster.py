@@ -12,21 +12,44 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from meshmsg._groups.group_messages import failures_on_line, had_by, on_line
 from meshmsg._groups.progress_store import GroupKeeper, Saved
-from meshmsg._groups.remote_consumer import RemoteMember
-from meshmsg._groups.seat import Seat
+from meshmsg._groups.seat import Seat, Seats
 from meshmsg._model.message_fields import CLAIMED_PIECES_MAX, PIECES_MAX
+from meshmsg._model.topics import TopicFilter
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._wire.control import Claimed, Join, Kept
 from meshmsg.recovery.log.format import NUMBER_MAX
-
-if TYPE_CHECKING:
-    from meshmsg._publish.publisher import PublisherSide
+from meshmsg.recovery.stream.quotas import Owner
+from meshmsg.transports.zmq.work_queue import WorkOutlet
 
 log = logging.getLogger("meshmsg.peer")
+
+
+class RemoteMember:
+    """A member of a group in another peer, as the publisher knows it."""
+
+    def __init__(
+        self, join: Join, link: bytes, peer: str, owner: Owner, work: WorkOutlet, now: float
+    ) -> None:
+        self.sub = join.sub
+        self.group = join.group
+        self.ticket = join.ticket  #: its work begins with this
+        self.link = link
+        self.peer = peer
+        self.owner = owner  #: whose places it takes
+        self.label = f"{peer}/{join.name or '-'}#{join.sub & 0xFFFFFF:06x}"
+        self.filter = TopicFilter(join.patterns)
+        self.prefetch = join.prefetch
+        self.ack_timeout_s = join.ack_timeout_s
+        self.work = work
+        self.seats: dict[str, Seat] = {}
+        self.joined_at = now
+        self.lost_at: float | None = None
+        self.last_look = False  #: its time is up; what has come by now is read first
 
 
 class GroupRoll:
@@ -34,14 +57,20 @@ class GroupRoll:
 
     def __init__(
         self,
-        side: PublisherSide,
+        seats: Seats,
         members: Mapping[int, RemoteMember],
         keeper: GroupKeeper,
+        control: ControlSender,
+        return_s: float,
+        counters: Counter[str],
         enter: Callable[[Seat, RemoteMember, float], None],
     ) -> None:
-        self._side = side
+        self._seats = seats
         self._members = members
         self._keeper = keeper
+        self._control = control
+        self._return_s = return_s  # how long members of an earlier start are waited for
+        self._counters = counters
         self._enter = enter
         # By link and number: of who has more to claim than a message holds, what it said so far.
         self._claims: dict[tuple[bytes, int], list[Claimed]] = {}
@@ -60,18 +89,18 @@ class GroupRoll:
         known = self._claims.get((link, join.sub), [])
         most, found = PIECES_MAX, []
         for claim in join.claims:
-            outlet = self._side._outlets.get(claim.stream)
-            seats = [] if outlet is None else outlet.groups
-            for seat in [seat for seat in seats if seat.group.name == join.group]:
-                if join.sub in seat.awaited:
-                    most = CLAIMED_PIECES_MAX
-                    found.append(claim)
-                elif seat.group.held_by(join.sub):
-                    most += seat.group.held_by(join.sub)
-                    found.append(had_by(seat.group, join.sub, claim))
+            seat = self._seats.find(claim.stream, join.group)
+            if seat is None:
+                continue
+            if join.sub in seat.awaited:
+                most = CLAIMED_PIECES_MAX
+                found.append(claim)
+            elif seat.group.held_by(join.sub):
+                most += seat.group.held_by(join.sub)
+                found.append(had_by(seat.group, join.sub, claim))
         claims = [*known, *(claim for claim in found if claim.pieces)]
         if sum(claim.pieces for claim in claims) > most:
-            self._side.counters["stale_acks"] += sum(claim.pieces for claim in found)
+            self._counters["stale_acks"] += sum(claim.pieces for claim in found)
         elif claims:
             self._claims[link, join.sub] = claims
 
@@ -130,7 +159,7 @@ class GroupRoll:
             now=now,
         )
         if stale:
-            self._side.counters["stale_acks"] += stale
+            self._counters["stale_acks"] += stale
 
     def _resume(self, seat: Seat) -> None:
         if seat.group.paused and not seat.awaited:
@@ -180,18 +209,18 @@ class GroupRoll:
 
     def _tell_kept(self, seat: Seat, heard: Mapping[int, tuple[bytes, int]]) -> None:
         for sub, (link, number) in heard.items():
-            self._side._post(link, Kept(sub, seat.outlet.stream, number))
+            self._control.post(link, Kept(sub, seat.outlet.stream, number))
 
     def on_tick(self, seat: Seat, now: float) -> float | None:
         """Whoever is not back in time is given up; returns when that is."""
         if not seat.awaited:
             return None
         if seat.awaited_until is None:
-            seat.awaited_until = now + self._side._tuning.member_return_s
+            seat.awaited_until = now + self._return_s
         if now < seat.awaited_until:
             return seat.awaited_until
         count = len(seat.awaited)
-        self._side.counters["members_not_back"] += count
+        self._counters["members_not_back"] += count
         log.warning(
             "%d members of group %s are not back: what they had comes again",
             count,

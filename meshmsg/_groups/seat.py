@@ -1,15 +1,14 @@
-"""The seat of a work group on a stream, its ledger row, and its figures."""
+"""The seats of work groups on streams, their ledger rows, and their figures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from meshmsg._publish.published_stream import Outlet
 from meshmsg.recovery.groups.group import WorkGroup
 from meshmsg.recovery.stream.flow_control import Claim
 from meshmsg.recovery.stream.ledger import LedgerRow
-
-if TYPE_CHECKING:
-    from meshmsg._publish.published_stream import Outlet
 
 KEEP_S = 600.0
 
@@ -43,6 +42,38 @@ class Seat:
         keep = outlet.config.group_keep
         #: How long it stays without members; `None`: for ever.
         self.keep_s = float(keep) if keep is not None else None if self.kept else KEEP_S
+
+
+class Seats:
+    """All groups on all streams of a peer."""
+
+    def __init__(self) -> None:
+        self._by_stream: dict[str, list[Seat]] = {}
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter([seat for seats in self._by_stream.values() for seat in seats])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_stream.values()))
+
+    def of(self, stream: str) -> list[Seat]:
+        """The groups on a stream."""
+        return self._by_stream.get(stream, [])
+
+    def find(self, stream: str, group: str) -> Seat | None:
+        """The seat of a group on a stream, if it has one."""
+        return next((seat for seat in self.of(stream) if seat.group.name == group), None)
+
+    def add(self, seat: Seat) -> None:
+        """A group takes events of its stream from now on."""
+        self._by_stream.setdefault(seat.outlet.stream, []).append(seat)
+        seat.outlet.has_groups = True
+
+    def remove(self, seat: Seat) -> None:
+        """A group was given up."""
+        seats = self._by_stream[seat.outlet.stream]
+        seats.remove(seat)
+        seat.outlet.has_groups = bool(seats)
 
 
 def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:

@@ -10,17 +10,22 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace as with_fields
 
+from meshmsg._links.inbound_peer import Client
+from meshmsg._links.outbound_peer import Link, LinkTable
 from meshmsg._links.resolver import Name, Scout
+from meshmsg._model.config import PeerConfig
 from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery
 from meshmsg._model.errors import ConfigError, ProtocolError
-from meshmsg._model.message_fields import CONTACT_ADDRESSES_MAX, CONTACTS_MAX, GROUPS_MAX
+from meshmsg._model.message_fields import CONTACT_ADDRESSES_MAX, CONTACTS_MAX
 from meshmsg._model.units import check_name
 from meshmsg._peer.presence import PeerInfo, PresenceHub
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import Guard
 from meshmsg._runtime.log_limit import LogLimit
 from meshmsg._wire import control as c
@@ -38,11 +43,6 @@ from meshmsg.transports.discovery.addresses import (
 )
 from meshmsg.transports.discovery.mdns import Service
 
-if TYPE_CHECKING:
-    from meshmsg._links.inbound_peers import Client
-    from meshmsg._links.outbound_peer import Link
-    from meshmsg._peer.node import Node
-
 log = logging.getLogger("meshmsg.discovery")
 
 #: How often what zeroconf and names gave is taken up again: contacts that failed may be back.
@@ -52,25 +52,56 @@ ITSELF = "a peer does not connect to itself"
 CARD_BYTES = 48 * 1024
 
 
-class Finder:
-    """Discovery and presence of one node."""
+class Doings(NamedTuple):
+    """What a peer does in the mesh, as its card says."""
 
-    def __init__(self, node: Node) -> None:
-        config = node.config
+    streams: tuple[str, ...]
+    groups: tuple[str, ...]
+    roles: tuple[str, ...]
+
+
+class Finder:
+    """Discovery and presence of one peer."""
+
+    def __init__(
+        self,
+        config: PeerConfig,
+        instance: int,
+        software: str,
+        control: ControlSender,
+        addresses: Sequence[str],
+        table: LinkTable,
+        clients: dict[bytes, Client],
+        doings: Callable[[], Doings],
+        dial: Callable[[str], None],
+        drop: Callable[[Link], None],
+        call: Callable[[Callable[[], None]], None],
+    ) -> None:
         found = config.discovery or Discovery()
-        self._node = node
+        self._config = config
+        self._instance = instance
+        self._software = software
+        self._control = control
+        self._counters = control.counters
+        self._bound = addresses  # where we listen, as soon as we do
+        self._table = table
+        self._clients = clients
+        self._doings = doings
+        self._dial_found = dial
+        self._drop = drop  # gives up a link
+        self._call = call  # runs something on the I/O thread
         self._found = found
         self.is_on = found.is_on
-        self._notes = LogLimit(log, node.counters)
-        self.hub = PresenceHub(config.name, node.counters)
-        self.book = MemberBook(node.tuning.peer_timeout_s, node.tuning.ping_interval_s)
+        self._notes = LogLimit(log, self._counters)
+        self.hub = PresenceHub(config.name, self._counters)
+        self.book = MemberBook(config.tuning.peer_timeout_s, config.tuning.ping_interval_s)
         timing = DialTiming(
             attempt_s=float(found.dial_timeout),
             retry_max_s=float(found.retry_max),
             forget_s=float(found.forget_after),
         )
         chance = random.Random()
-        self.contacts = ContactBook(timing, node.instance, chance)
+        self.contacts = ContactBook(timing, instance, chance)
         self._rumours = Rumours(CONTACTS_MAX, chance)
         # A mesh without a name is that of a user and folder; who has a key was told of the others.
         named = config.mesh != DEFAULT_MESH or config.security is not None
@@ -78,15 +109,15 @@ class Finder:
         self._scout: Scout | None = None
         self._addresses: tuple[str, ...] = ()
         self._wide = False  # whether peers beyond this machine are dialled
-        self._card = Card(config.name, node.instance)
+        self._card = Card(config.name, instance)
         self._due = self._ping_due = self._renew_due = 0.0
 
     # --- life ---
 
     def open(self) -> None:
         """The sockets are bound: begin to look."""
-        config = self._node.config
-        own = [a for address in self._node.addresses for a in concrete(address)]
+        config = self._config
+        own = [a for address in self._bound for a in concrete(address)]
         self._addresses = tuple(self._found.advertise or own)[:CONTACT_ADDRESSES_MAX]
         self._card = self._describe(1)
         told = (*own, *config.connect, *self._found.seeds, *self._found.advertise)
@@ -96,7 +127,7 @@ class Finder:
             self._look()
 
     def _look(self) -> None:
-        config = self._node.config
+        config = self._config
         now = time.monotonic()
         names = []
         for address in (*self._found.seeds, *config.connect):
@@ -107,18 +138,18 @@ class Finder:
                 self.contacts.seed(address, "seed", now=now, forever=True)
         told = config.connect or config.feeds or self._found.seeds
         zeroconf = not told if self._found.zeroconf is None else self._found.zeroconf
-        node = self._node
+        call = self._call
         self._scout = Scout(
             config,
-            node.instance,
+            self._instance,
             self._addresses,
             names,
             scope=self._scope,
             zeroconf=zeroconf,
-            on_service=lambda there, s: node.call(lambda: self._on_service(there, s)),
-            on_name=lambda name: node.call(lambda: self._on_name(name)),
-            on_reason=lambda address, why: node.call(lambda: self._on_reason(address, why)),
-            counters=node.counters,
+            on_service=lambda there, s: call(lambda: self._on_service(there, s)),
+            on_name=lambda name: call(lambda: self._on_name(name)),
+            on_reason=lambda address, why: call(lambda: self._on_reason(address, why)),
+            counters=self._counters,
         )
         if zeroconf or names:
             self._scout.start()
@@ -141,10 +172,10 @@ class Finder:
             instance = int(records.get("id", ""), 16)
             name = check_name("peer", records.get("peer", ""))  # anybody may have written it
         except (ValueError, ConfigError):
-            self._node.counters["strange_services"] += 1
+            self._counters["strange_services"] += 1
             return
         scout = self._scout
-        if scout is None or not scout.is_ours(service) or instance == self._node.instance:
+        if scout is None or not scout.is_ours(service) or instance == self._instance:
             return
         if not there:
             self.contacts.withdraw(instance, "zeroconf")
@@ -191,7 +222,7 @@ class Finder:
             if target is None:
                 continue
             if not is_host(target.host):
-                self._node.counters["strange_addresses"] += 1
+                self._counters["strange_addresses"] += 1
             elif is_loopback(target.host):
                 good += [address] if local else []
             elif self._wide:
@@ -199,7 +230,7 @@ class Finder:
         return tuple(good)
 
     def _is_own(self, address: str) -> bool:
-        return address in self._addresses or address in self._node.addresses
+        return address in self._addresses or address in self._bound
 
     # --- what other peers say ---
 
@@ -225,7 +256,7 @@ class Finder:
             c.PROTOCOL_VERSION,
         )
         change = self.book.here(card, now=now)
-        self._node.counters["cards_shortened"] = self.book.shortened
+        self._counters["cards_shortened"] = self.book.shortened
         if change is not None:
             self._tell(change)
             if change.kind == "joined":
@@ -254,20 +285,20 @@ class Finder:
         if change is not None:
             self._tell(change)
         self.contacts.drop(instance)
-        for link in self._node.links.all():
+        for link in self._table.all():
             # Said on the connection that it made; the one that we made broke before.
             if link.found and link.instance == instance and link.state in ("dialling", "greeting"):
-                self._node.links.drop(link)
+                self._drop(link)
 
     def on_welcome(self, link: Link) -> None:
         """A peer that we dialled has answered."""
         now = time.monotonic()
         self.contacts.on_up(link.address, link.instance, link.peer, now=now)
         link.noted = "up"
-        for other in self._node.links.all():
+        for other in self._table.all():
             old = other.found and other.state != "up" and other.instance != link.instance
             if old and other.peer == link.peer:  # it was started anew, elsewhere
-                self._node.links.drop(other)
+                self._drop(other)
                 self.contacts.on_left(other.address, now=now)
         self.greet(link, link.instance)
 
@@ -279,7 +310,7 @@ class Finder:
 
     def own_addresses(self) -> list[str]:
         """Return where others are told that we listen."""
-        return list(self._addresses or self._node.addresses)[:CONTACT_ADDRESSES_MAX]
+        return list(self._addresses or self._bound)[:CONTACT_ADDRESSES_MAX]
 
     def where(self, link: Link) -> list[str]:
         """Return the addresses of a peer that we dialled: there, and as it says."""
@@ -308,7 +339,7 @@ class Finder:
     def on_tick(self, now: float) -> float:
         """Whatever is due; returns when to come again."""
         if now >= self._ping_due:
-            self._ping_due = now + self._node.tuning.ping_interval_s
+            self._ping_due = now + self._config.tuning.ping_interval_s
             self._on_ping(now)
         if self.is_on and now >= self._due:
             self._dial(now)
@@ -316,7 +347,7 @@ class Finder:
         return min(self._ping_due, self._due if self.is_on else NEVER)
 
     def _on_ping(self, now: float) -> None:
-        connections: list[Link | Client] = [*self._node.links.up(), *self._node.clients()]
+        connections: list[Link | Client] = [*self._table.up(), *self._clients.values()]
         for connection in connections:
             back = self.book.heard(connection.instance, connection.last_seen)
             if back is not None:
@@ -336,16 +367,9 @@ class Finder:
                 self._renew()
 
     def _describe(self, serial: int) -> Card:
-        node = self._node
-        streams = tuple(sorted(info.name for info in node.publisher.infos()))
-        groups = tuple(sorted({m.options.group for m in list(node.members.values())})[:GROUPS_MAX])
-        roles = ["publisher"] if streams else []
-        roles += ["subscriber"] if node.intakes else []
-        roles += ["worker"] if groups else []
-        roles += ["recorder"] if node.recorder is not None else []
-        card = Card(
-            node.config.name, node.instance, serial, self._addresses, streams, groups, tuple(roles)
-        )
+        streams, groups, roles = self._doings()
+        name, addresses = self._config.name, self._addresses
+        card = Card(name, self._instance, serial, addresses, streams, groups, roles)
         return card.shortened(CARD_BYTES)
 
     def _spread(self, now: float) -> None:
@@ -379,16 +403,16 @@ class Finder:
             streams=list(card.streams),
             groups=list(card.groups),
             roles=list(card.roles),
-            software=self._node.software,
+            software=self._software,
         )
-        self._node.post_pages(target, lambda some, _: with_fields(here, known=some), known)
+        self._control.post_pages(target, lambda some, _: with_fields(here, known=some), known)
 
     def _targets(self) -> dict[int, Link | bytes]:
         """A connection to each peer, whoever dialled."""
         targets: dict[int, Link | bytes] = {
-            client.instance: identity for identity, client in self._node.client_items()
+            client.instance: identity for identity, client in list(self._clients.items())
         }
-        for link in self._node.links.up():
+        for link in self._table.up():
             targets[link.instance] = link
         return targets
 
@@ -396,17 +420,17 @@ class Finder:
 
     def _note_links(self, now: float) -> None:
         """What became of the links that were found."""
-        for link in self._node.links.all():
+        for link in self._table.all():
             if not link.found or link.state == link.noted:
                 continue
             was, link.noted = link.noted, link.state
             if link.state == "dialling":
                 self.contacts.on_down(link.address, now=now)
                 if was == "up" and not self.contacts.at(link.address):
-                    self._node.links.drop(link)  # it has left, as it said by another connection
+                    self._drop(link)  # it has left, as it said by another connection
             elif link.state == "left":
                 self.contacts.on_left(link.address, now=now)
-                self._node.links.drop(link)
+                self._drop(link)
             elif link.state == "refused":
                 self._refused(link, now)
 
@@ -421,22 +445,22 @@ class Finder:
             self.contacts.on_put_off(link.address, link.reason, now=now)
         else:
             self.contacts.on_failed(link.address, link.reason, now=now)
-        self._node.links.drop(link)
+        self._drop(link)
 
     def _dial(self, now: float) -> None:
-        linked = {link.instance for link in self._node.links.up()}
-        clients = {client.instance for client in self._node.clients()}
+        linked = {link.instance for link in self._table.up()}
+        clients = {client.instance for client in self._clients.values()}
         met = {instance for instance in clients if not self._serves(instance)}
         room = self._found.peers_max - len(linked | clients)
         dials, given_up = self.contacts.actions(
             now=now, linked=linked, met=met, room=room, again=self._ping_due
         )
         if room <= 0 and self.contacts.held:
-            self._node.counters["peers_full"] += self.contacts.held
+            self._counters["peers_full"] += self.contacts.held
         for address, reason in given_up:
-            link = self._node.links.get(address)
+            link = self._table.by_address.get(address)
             if link is not None and link.found and link.state != "up":
-                self._node.links.drop(link)
+                self._drop(link)
             self.contacts.on_failed(address, reason, now=now)
             if self._scout is not None and self._scout.is_running:
                 self._scout.ask_why(address)
@@ -451,15 +475,15 @@ class Finder:
         return member is not None and bool(member.card.streams or "recorder" in member.card.roles)
 
     def _dial_one(self, address: str, now: float) -> None:
-        link = self._node.links.get(address)
+        link = self._table.by_address.get(address)
         if link is not None:  # dialled by other means
             if link.state == "up":
                 self.contacts.on_up(address, link.instance, link.peer, now=now)
             return
         try:
-            self._node.links.dial(address, given=False, found=True)
+            self._dial_found(address)
         except Exception as error:  # too many open files, an address ZeroMQ does not take
-            self._node.counters["dial_errors"] += 1
+            self._counters["dial_errors"] += 1
             self._notes.warning("%s cannot be dialled: %s", address, error, key=str(error))
             self.contacts.on_failed(address, str(error), now=now)
 

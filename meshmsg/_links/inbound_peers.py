@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from meshmsg._links.discovery_service import ITSELF
+from meshmsg._access.access_control import Gate
+from meshmsg._access.connections import Connections
+from meshmsg._links.discovery_service import ITSELF, Finder
+from meshmsg._links.inbound_peer import Client
+from meshmsg._links.name_conflicts import Namesakes
+from meshmsg._links.outbound_peers import Links
+from meshmsg._links.peer_queries import Questions
+from meshmsg._model.config import PeerConfig
 from meshmsg._model.errors import MeshError, ProtocolError
-from meshmsg._replay.log_server import Asker
+from meshmsg._runtime.control_sender import ControlSender
+from meshmsg._runtime.guard import Guard
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.quotas import Owner
 from meshmsg.recovery.stream.time_shares import TimeShares
-from meshmsg.transports.zmq.control import Request
-
-if TYPE_CHECKING:
-    from meshmsg._peer.node import Node
+from meshmsg.transports.zmq.control import ControlServer, Request
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -31,31 +36,68 @@ T = TypeVar("T")
 CLIENTS_MAX = 10_000
 #: How long what a connection that was cut has said may take to be read.
 CUT_S = 10.0
-NOT_PERMITTED = "its key does not permit it"
 
 
-class Client:
-    """A peer that dialled us."""
+class Streams(Protocol):
+    """What can be had of this peer: its own streams, and those that are recorded here."""
 
-    __slots__ = ("greeted", "host", "instance", "last_seen", "nonce", "peer", "user")
+    def infos(self) -> tuple[list[c.StreamInfo], list[c.StreamInfo]]:
+        """Both kinds, as they are announced."""
 
-    def __init__(self, hello: c.Hello, host: str, user: bytes, now: float) -> None:
-        self.peer = hello.peer
-        self.instance = hello.instance
-        self.nonce = hello.nonce  #: what it wants us to prove our key with
-        self.host = host
-        self.user = user  #: who it is, as its key says
-        self.last_seen = now
-        self.greeted = False  #: told who we are
+    def tails(self) -> tuple[list[c.Tail], list[c.Tail]]:
+        """How far they are."""
+
+    def serve(
+        self, request: Request, client: Client | None, message: c.Message, now: float
+    ) -> bool:
+        """See to a request; `False` for one that has nothing to do with streams."""
+
+    def refuse(self, identity: bytes, message: c.Message) -> None:
+        """Say that something is not permitted."""
+
+    def forget(self, identity: bytes, now: float, last_seen: float | None = None) -> None:
+        """Somebody has gone; with `last_seen`, it may come back."""
+
+    def forget_silent(self, seen: dict[bytes, float], now: float) -> None:
+        """These are here, and gave a sign of life then."""
 
 
 class Reception:
     """Reads the control socket that others dial."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._gate = node.gate
-        self.clients: dict[bytes, Client] = {}
+    def __init__(
+        self,
+        config: PeerConfig,
+        instance: int,
+        software: str,
+        control: ControlSender,
+        guard: Guard,
+        server: ControlServer,
+        data_addresses: list[tuple[str, str]],
+        clients: dict[bytes, Client],
+        gate: Gate,
+        connections: Connections,
+        questions: Questions,
+        finder: Finder,
+        links: Links,
+        namesakes: Namesakes,
+        streams: Streams,
+    ) -> None:
+        self.clients = clients
+        self._config = config
+        self._instance = instance
+        self._software = software
+        self._control = control
+        self._guard = guard
+        self._server = server
+        self._data_addresses = data_addresses
+        self._gate = gate
+        self._connections = connections
+        self._questions = questions
+        self._finder = finder
+        self._links = links
+        self._namesakes = namesakes
+        self._streams = streams
         self._shares: TimeShares[Owner, Request] = TimeShares()
         #: When connections were cut: what they had said before is not heeded any more.
         self._cut: dict[bytes, float] = {}
@@ -64,11 +106,11 @@ class Reception:
         """Requests have come: heed them, or let them wait if their sender has no time left."""
         part, began = Slice(), time.thread_time()
         for _ in range(MESSAGES_A_TURN):
-            request = self._node._server.recv()
+            request = self._server.recv()
             if request is None:
-                self._gate.all_read()
+                self._connections.all_read()
                 return
-            self._gate.spoke(request.fd, request.size)
+            self._connections.spoke(request.fd, request.size)
             now = time.monotonic()
             client = self.clients.get(request.identity)
             if client is not None and client.user != request.user:
@@ -78,7 +120,7 @@ class Reception:
                 client.last_seen = now
             owner = self._owner(request, client)
             if request.identity in self._cut:
-                self._node.counters["requests_dropped"] += 1
+                self._control.counters["requests_dropped"] += 1
             elif self._shares.must_wait(request.identity, owner, now=now):
                 self._let_wait(request, owner, now)
             else:
@@ -113,138 +155,116 @@ class Reception:
         try:
             self._on_request(request, client, now)
         except MeshError as error:  # a bad message, or good form with bad content
-            self._node.counters["bad_control"] += 1
+            self._control.counters["bad_control"] += 1
             where = request.host or "?"
             log.debug("a bad control message from %s was dropped: %s", where, error)
         except Exception:
-            self._node.guard.failed("a control message")
+            self._guard.failed("a control message")
         ended = time.thread_time()
         self._shares.spend(owner, ended - began, now=now)
         return ended
 
     def _let_wait(self, request: Request, owner: Owner, now: float) -> None:
-        self._node.counters["requests_delayed"] += 1
+        self._control.counters["requests_delayed"] += 1
         last = self._shares.put(request.identity, owner, request, request.size)
         if last is not None:
             self._cut[last.identity] = now
             if last.identity in self.clients:
                 self._forget(last.identity, now, silent=True)
-            self._gate.cut_greedy(last.fd)
+            self._connections.cut_greedy(last.fd)
 
     def _on_request(self, request: Request, client: Client | None, now: float) -> None:
-        node, identity, parts = self._node, request.identity, request.parts
+        identity, parts = request.identity, request.parts
         if len(parts) != 1:
             raise ProtocolError(f"a request of {len(parts)} parts")
         version = c.message_version(parts[0])
         if version != c.PROTOCOL_VERSION:
             reason = c.version_mismatch(version)
-            node.counters["refused"] += 1
+            self._control.counters["refused"] += 1
             where = request.host or "?"
-            node.notes.error("refused a peer at %s: %s", where, reason, by=where)
-            node.send(identity, [c.encode_refusal(reason, version)])
+            self._guard.notes.error("refused a peer at %s: %s", where, reason, by=where)
+            self._control.send(identity, [c.encode_refusal(reason, version)])
             return
-        said = c.decode_message(parts[0], node.questions.kinds_awaited(identity))
+        said = c.decode_message(parts[0], self._questions.kinds_awaited(identity))
         message = self._gate.permitted(request.user, said)
-        if message is None and isinstance(said, c.Join):
-            node.post(identity, c.Unjoined(said.sub, NOT_PERMITTED, refused=True))
-        elif message is None and isinstance(said, c.Subscribe):
-            node.publisher.subscribers.refuse(identity, said, NOT_PERMITTED, final=True)
-        if node.recorder is not None and client is not None and message is not None:
-            message = node.recorder.lender.on_request(identity, message)
         if message is None:
-            return
-        if isinstance(message, c.Hello):
+            self._streams.refuse(identity, said)
+        elif isinstance(message, c.Hello):
             self._on_hello(request, message, now)
         elif isinstance(message, c.Ask):
-            node.questions.on_ask(identity, message, now)
-        elif isinstance(message, c.LogsPlease | c.Read | c.Credit):
-            # Many programs may read with one key: each connection has its own places.
-            owner = Owner(request.user.decode() or request.host, identity)
-            node.service.on_message(Asker(identity, request.user, owner, request.fd), message)
+            self._questions.on_ask(identity, message, now)
+        elif self._streams.serve(request, client, message, now):
+            pass
         elif client is None:
-            node.post(identity, c.Unknown())
+            self._control.post(identity, c.Unknown())
         else:
             self._on_client(identity, client, message, now)
 
     def _on_client(self, identity: bytes, client: Client, message: c.Message, now: float) -> None:
         """A request of somebody who has said who it is."""
-        node, publisher = self._node, self._node.publisher
         if isinstance(message, c.Ping):
             self._on_ping(identity, client, message.number)
-        elif isinstance(message, c.Subscribe):
-            publisher.subscribers.on_subscribe(identity, client.peer, client.instance, message, now)
-        elif isinstance(message, c.Commit):
-            publisher.subscribers.on_commit(identity, message)
-        elif isinstance(message, c.Nack):
-            publisher.subscribers.on_nack(identity, message)
-        elif isinstance(message, c.Status):
-            publisher.subscribers.on_status(identity, message, now)
-        elif isinstance(message, c.Settle):
-            publisher.on_settle(identity, message, now)
-        elif isinstance(message, c.Join):
-            publisher.on_join(identity, client.peer, message, now)
         elif isinstance(message, c.Here):
             if self._gate.apart and message.peer != client.peer:
                 raise ProtocolError("a card with another name")
-            node.finder.on_here(client.instance, client.host, message)
+            self._finder.on_here(client.instance, client.host, message)
             if not client.greeted:  # those who do not say who they are need not be told
                 client.greeted = True
-                node.finder.greet(identity, client.instance)
+                self._finder.greet(identity, client.instance)
         elif isinstance(message, c.Taken):
-            node.namesakes.on_taken(message, client.host, now)
+            self._namesakes.on_taken(message, client.host, now)
         elif isinstance(message, c.Answer):
-            node.questions.on_answer(identity, message)
+            self._questions.on_answer(identity, message)
         elif isinstance(message, c.Bye):
-            node.finder.on_bye(client.instance)
+            self._finder.on_bye(client.instance)
             self._forget(identity, now)
         else:
             raise ProtocolError(f"{type(message).__name__} is not a request")
 
     def _on_ping(self, identity: bytes, client: Client, number: int) -> None:
-        node, tails = self._node, self._gate.tails
-        recorded = [] if node.recorder is None else node.recorder.lender.tails()
-        known = [(tail, False) for tail in tails(client.user, node.publisher.tails())]
-        known += [(tail, True) for tail in tails(client.user, recorded)]
-        instance = node.instance
-        node.post_pages(identity, lambda some, _: c.Pong(number, instance, *_apart(some)), known)
+        own, recorded = (self._gate.tails(client.user, tails) for tails in self._streams.tails())
+        known = [(tail, False) for tail in own] + [(tail, True) for tail in recorded]
+        instance = self._instance
+        make = lambda some, _: c.Pong(number, instance, *_apart(some))  # noqa: E731
+        self._control.post_pages(identity, make, known)
 
     def _on_hello(self, request: Request, hello: c.Hello, now: float) -> None:
-        node, identity = self._node, request.identity
+        identity, mesh = request.identity, self._config.mesh
         known = self.clients.get(identity)
         if known is not None and known.instance != hello.instance:
             raise ProtocolError("a connection is of one peer")
         reason = self._gate.why_not(request.user, hello.peer)
-        if hello.mesh != node.config.mesh:
-            reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {node.config.mesh!r}"
-        elif hello.instance == node.instance:
+        if hello.mesh != mesh:
+            reason = f"peer {hello.peer!r} of mesh {hello.mesh!r} meets mesh {mesh!r}"
+        elif hello.instance == self._instance:
             reason = ITSELF
         elif not reason and self._gate.is_another(hello.instance, request.user):
             reason = f"the number of {hello.peer!r} is not one of its key"
         elif identity not in self.clients and len(self.clients) >= CLIENTS_MAX:
             reason = f"{CLIENTS_MAX} peers are connected already"
         if reason:
-            node.counters["refused"] += 1
+            self._control.counters["refused"] += 1
             level = logging.DEBUG if reason == ITSELF else logging.ERROR  # the other side is us
             where = request.host or "?"
-            node.notes.write(level, "refused %s at %s: %s", hello.peer, where, reason, by=where)
-            node.post(identity, c.Refused(reason))
+            text = "refused %s at %s: %s"
+            self._guard.notes.write(level, text, hello.peer, where, reason, by=where)
+            self._control.post(identity, c.Refused(reason))
             return
         client = self.clients[identity] = Client(hello, request.host, request.user, now)
         self._welcome(identity, client)
-        node.links.on_hello(hello, request.host)
+        self._links.on_hello(hello, request.host)
 
     def _welcome(self, identity: bytes, client: Client) -> None:
-        node, gate = self._node, self._gate
-        recorded = [] if node.recorder is None else node.recorder.lender.infos()
-        known = [(info, False) for info in gate.may_see(client.user, node.publisher.infos())]
-        known += [(info, True) for info in gate.may_see(client.user, recorded)]
+        gate = self._gate
+        own, recorded = (gate.may_see(client.user, infos) for infos in self._streams.infos())
+        known = [(info, False) for info in own] + [(info, True) for info in recorded]
         welcome = c.Welcome(
-            peer=node.config.name,
-            instance=node.instance,
-            mesh=node.config.mesh,
+            peer=self._config.name,
+            instance=self._instance,
+            mesh=self._config.mesh,
             streams=[],
-            fanout=list(node._fanout.addresses),
-            software=node.software,
+            fanout=list(self._data_addresses),
+            software=self._software,
         )
         signed = gate.sign(client.user, client.nonce, welcome)
 
@@ -253,29 +273,19 @@ class Reception:
             more = not page.is_last
             return replace(signed, streams=own, recorded=lent, page=page.number, more=more)
 
-        node.post_pages(identity, make, known)
+        self._control.post_pages(identity, make, known)
 
     def announce(self) -> None:
         """Our streams have changed: tell everyone."""
         for identity, client in self.clients.items():
             self._welcome(identity, client)
 
-    def user_of(self, identity: bytes) -> bytes:
-        """Who somebody is that dialled us."""
-        client = self.clients.get(identity)
-        return b"" if client is None else client.user
-
-    def owner_of(self, identity: bytes) -> Owner:
-        """Whose places somebody takes that dialled us."""
-        client = self.clients.get(identity)
-        return self._gate.owner(self.user_of(identity), client.host if client else "", identity)
-
     def leave(self) -> None:
         """Tell everyone that we leave."""
-        tails = self._node.publisher.tails()
+        tails, _ = self._streams.tails()
         for identity, client in self.clients.items():
             known = self._gate.tails(client.user, tails)
-            self._node.post_pages(identity, lambda some, _: c.Bye(self._node.instance, some), known)
+            self._control.post_pages(identity, lambda some, _: c.Bye(self._instance, some), known)
 
     def await_byes(self, deadline: float) -> None:
         """Read until all have answered our good-bye, or for so long.
@@ -285,9 +295,9 @@ class Reception:
         """
         left = set(self.clients)
         while left and (wait_s := deadline - time.monotonic()) > 0:
-            request = self._node._server.recv()
+            request = self._server.recv()
             if request is None:
-                self._node._server.wait(wait_s)
+                self._server.wait(wait_s)
                 continue
             try:
                 if isinstance(c.decode_message(request.parts[0]), c.Bye):
@@ -298,24 +308,19 @@ class Reception:
     def _forget(self, identity: bytes, now: float, *, silent: bool = False) -> None:
         client = self.clients.pop(identity)
         self._shares.forget(identity)
-        self._node.links.forget_back(client.instance)
-        if silent:
-            self._node.publisher.lose_link(identity, client.last_seen, now)
-        else:
-            self._node.publisher.forget_link(identity, now)
-        if self._node.recorder is not None:
-            self._node.recorder.lender.forget(identity)
+        self._links.forget_back(client.instance)
+        self._streams.forget(identity, now, client.last_seen if silent else None)
 
     def forget_silent(self, now: float) -> None:
         """Those who gave no sign of life for too long are gone."""
-        node = self._node
-        limit = now - node.tuning.peer_timeout_s
+        timeout_s = self._config.tuning.peer_timeout_s
+        limit = now - timeout_s
         for identity, client in list(self.clients.items()):
             if client.last_seen < limit:
-                log.info("%s has been silent for %g s", client.peer, node.tuning.peer_timeout_s)
+                log.info("%s has been silent for %g s", client.peer, timeout_s)
                 self._forget(identity, now, silent=True)
         seen = {identity: client.last_seen for identity, client in self.clients.items()}
-        node.publisher.forget_silent_members(seen, now)
+        self._streams.forget_silent(seen, now)
 
     def forget_users(self, users: set[bytes], now: float) -> None:
         """These may not stay, or have to come in anew."""

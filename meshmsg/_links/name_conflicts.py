@@ -12,13 +12,12 @@ All of it runs on the I/O thread.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from meshmsg._links.discovery_service import Finder
+from meshmsg._links.outbound_peers import Links
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._wire import control as c
-
-if TYPE_CHECKING:
-    from meshmsg._links.outbound_peer import Link
-    from meshmsg._peer.node import Node
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -29,62 +28,74 @@ TOLD_S = 10.0
 
 
 class Namesakes:
-    """What a node does about others of its name."""
+    """What a peer does about others of its name."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        control: ControlSender,
+        links: Links,
+        finder: Finder,
+        addresses: Sequence[str],
+        infos: Callable[[], list[c.StreamInfo]],
+        set_rivals: Callable[[dict[str, str]], None],
+    ) -> None:
+        self._control = control
+        self._links = links
+        self._finder = finder
+        self._addresses = addresses  # our own
+        self._infos = infos
+        self._set_rivals = set_rivals
+        self._known: dict[str, str] = {}  # our streams that an earlier peer has, and where
         self._told_at = float("-inf")
         self._looks: dict[str, float] = {}  # addresses that were dialled to look, and when
 
     def on_taken(self, taken: c.Taken, host: str, now: float) -> None:
         """Somebody takes streams of our name from another peer: look at that one."""
-        node = self._node
-        node.counters["names_taken"] += 1
+        counters = self._control.counters
+        counters["names_taken"] += 1
         self._told_at = now
-        for address in node.finder.told_of(taken.addresses, host):
-            if node.links.get(address) is None and address not in node.addresses:
+        for address in self._finder.told_of(taken.addresses, host):
+            if address not in self._links.table.by_address and address not in self._addresses:
                 if len(self._looks) >= LOOKS_MAX:
-                    node.counters["looks_dropped"] += 1
+                    counters["looks_dropped"] += 1
                     return
                 self._looks[address] = now
-                node.links.dial(address, given=False)
+                self._links.dial(address, given=False)
 
     def on_ping(self, now: float) -> None:
         """See who has our name, and open or shut our streams."""
         told = now - self._told_at < TOLD_S
         rivals = self._rivals() if told else {}
-        known = self._node.publisher.gates.rivals
+        known = self._known
         for stream, address in rivals.items():
             if known.get(stream) != address:
                 log.error("the name of %s is in use at %s: nobody takes it", stream, address)
         for stream in known.keys() - rivals.keys():
             log.info("the name of %s is ours again", stream)
         if rivals != known:
-            self._node.publisher.set_rivals(rivals)
+            self._known = rivals
+            self._set_rivals(rivals)
         self._end_looks(now, told)
 
     def _end_looks(self, now: float, told: bool) -> None:
         """Hang up where nobody is, and everywhere once it is over."""
         for address, since in list(self._looks.items()):
-            link = self._node.links.get(address)
+            link = self._links.table.by_address.get(address)
             if link is None or (now - since > TOLD_S and (link.state != "up" or not told)):
                 del self._looks[address]
-                if link is not None and self._node.finder.contacts.at(address):
+                if link is not None and self._finder.contacts.at(address):
                     link.found = True  # discovery counts on it meanwhile
                 elif link is not None:
-                    self._node.links.drop(link)
+                    self._links.drop(link)
 
     def _rivals(self) -> dict[str, str]:
         """Return our streams that an earlier peer has, and where; tell later ones of us."""
-        own = {info.name: info.epoch for info in self._node.publisher.infos()}
+        own = {info.name: info.epoch for info in self._infos()}
         rivals: dict[str, str] = {}
-        for link in self._node.links.up():
+        for link in self._links.table.up():
             shared = own.keys() & link.streams.keys()
             lost = {name for name in shared if own[name] >= link.streams[name].epoch}
             rivals |= dict.fromkeys(lost, link.address)
             if shared - lost:
-                self._tell(link)
+                self._control.post(link, c.Taken(self._finder.own_addresses()))
         return rivals
-
-    def _tell(self, link: Link) -> None:
-        self._node.post(link, c.Taken(self._node.finder.own_addresses()))

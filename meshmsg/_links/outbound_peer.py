@@ -1,14 +1,14 @@
-"""One link, the connection to a peer that was dialled; and which addresses belong to it.
+"""Links, the connections to peers that were dialled; and which addresses belong to one.
 
-Plain state: what is done with it stands in `outbound_peers`.
+Plain state: what is done with them stands in `outbound_peers`.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from meshmsg._model.errors import ProtocolError
+from meshmsg._model.errors import PeerRefused, ProtocolError
 from meshmsg._model.message_fields import STREAMS_MAX
 from meshmsg.recovery.stream.time_shares import TimeBudget
 
@@ -93,6 +93,47 @@ class Link:
     def send(self, parts: list[bytes]) -> bool:
         """Send now; only from the I/O thread."""
         return self.client.send(parts)
+
+
+class LinkTable:
+    """All links of a peer, by the addresses that were dialled; read from any thread."""
+
+    def __init__(self) -> None:
+        self.by_address: dict[str, Link] = {}
+
+    def all(self) -> list[Link]:
+        """All links."""
+        return list(self.by_address.values())
+
+    def up(self) -> list[Link]:
+        """Links that are up."""
+        return [link for link in self.all() if link.state == "up"]
+
+    def is_one_awaited(self) -> bool:
+        """Return True if a peer that the user named has yet to answer for the first time."""
+        waiting = ("dialling", "greeting")
+        return any(k.given and k.state in waiting and not k.peer for k in self.all())
+
+    def refusal(self) -> PeerRefused | None:
+        """The refusal, if every address that the user gave refused."""
+        given = [link for link in self.all() if link.given]
+        if given and all(link.state == "refused" for link in given):
+            return PeerRefused(given[0].address, given[0].reason)
+        return None
+
+    def stats(self) -> list[dict[str, Any]]:
+        """The state of each link."""
+        return [
+            {
+                "address": link.address,
+                "state": link.state,
+                "peer": link.peer,
+                "reason": link.reason,
+                "streams": sorted(link.streams),
+                "reconnects": max(0, link.reconnects),
+            }
+            for link in self.all()
+        ]
 
 
 def reachable(address: str, host: str) -> str:

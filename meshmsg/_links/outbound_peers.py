@@ -9,34 +9,37 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from meshmsg._groups.consumer import Member
-from meshmsg._groups.consumer_messages import Asked, Parted
-from meshmsg._links.outbound_peer import PAGE_S, Link, Listing, data_address, reachable
-from meshmsg._links.taken_streams import TakenStreams
-from meshmsg._model.errors import MeshError, PeerRefused, ProtocolError
-from meshmsg._model.event import Position
-from meshmsg._model.message_fields import ENTRIES_MAX
-from meshmsg._model.topics import Pattern
-from meshmsg._receive.incoming_stream import Attach, Complete, Detach, Lend, Sweep
-from meshmsg._receive.subscription_io import Intake
+from meshmsg._access.access_control import Gate
+from meshmsg._links.discovery_service import Finder
+from meshmsg._links.inbound_peer import Client
+from meshmsg._links.offers import Offers
+from meshmsg._links.outbound_peer import (
+    PAGE_S,
+    Link,
+    LinkTable,
+    Listing,
+    data_address,
+    reachable,
+)
+from meshmsg._links.peer_queries import Questions
+from meshmsg._model.config import PeerConfig
+from meshmsg._model.errors import MeshError, ProtocolError
+from meshmsg._model.message_fields import HELLO_STREAMS_MAX
+from meshmsg._runtime.control_sender import ControlSender
+from meshmsg._runtime.guard import Guard
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
-from meshmsg.recovery.stream.meetings import Meetings
 from meshmsg.recovery.stream.time_shares import NEVER
-from meshmsg.recovery.stream.unconfirmed import Unconfirmed
 from meshmsg.transports.zmq.connection_monitor import (
     SHARE_OF_BACKS,
     connections_allowed,
     files_over,
 )
-from meshmsg.transports.zmq.context import LOCKED_OUT, ONE_HAS_NO_KEY
+from meshmsg.transports.zmq.context import LOCKED_OUT, ONE_HAS_NO_KEY, Context, Poller
 from meshmsg.transports.zmq.control import ControlClient
-
-if TYPE_CHECKING:
-    from meshmsg._peer.node import Node
 
 #: What is said to one subscription.
 FOR_SUBSCRIPTIONS = (
@@ -52,6 +55,8 @@ FOR_SUBSCRIPTIONS = (
 log = logging.getLogger("meshmsg.peer")
 
 LINKS_MAX = 10_000
+#: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
+HELLO_NAMES_BYTES_MAX = 32 * 1024
 #: A connection that ended before its handshake may be an accident; so many in a row are not.
 LOCKED_OUT_TIMES = 3
 #: Peers that are dialled back and have yet to answer, and addresses of one of them.  Others that
@@ -63,24 +68,50 @@ BACK_S = 2.0
 FILES_PER_LINK = 5
 #: Pings in the time after which a peer counts as gone, to one that has no streams.
 CALM_PINGS = 3
-#: How often streams are looked for that can be forgotten, within the time that it takes.
-SWEEPS = 8
 #: ZeroMQ gives up where it was refused: so often we try again ourselves.
 KNOCK_AGAIN_S = 2.0
 
 
 class Links:
-    """All links of a node; used from the I/O thread only, but for what says otherwise."""
+    """Dials other peers, and talks to them; on the I/O thread only."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._poller = node._poller
-        self._links: dict[str, Link] = {}
+    def __init__(
+        self,
+        config: PeerConfig,
+        instance: int,
+        software: str,
+        control: ControlSender,
+        guard: Guard,
+        context: Context,
+        poller: Poller,
+        addresses: Sequence[str],
+        table: LinkTable,
+        clients: dict[bytes, Client],
+        gate: Gate,
+        questions: Questions,
+        finder: Finder,
+        offers: Offers,
+        infos: Callable[[], list[c.StreamInfo]],
+        recorded: Callable[[], list[str]],
+    ) -> None:
+        self.table = table
+        self._links = table.by_address
+        self._config = config
+        self._instance = instance
+        self._software = software
+        self._control = control
+        self._guard = guard
+        self._context = context
+        self._poller = poller
+        self._addresses = addresses  # our own
+        self._clients = clients
+        self._gate = gate
+        self._questions = questions
+        self._finder = finder
+        self._offers = offers
+        self._infos = infos
+        self._recorded = recorded  # names of streams that are recorded here
         self._by_owner: dict[int, Link] = {}
-        self.unconfirmed: Unconfirmed[Link] = Unconfirmed()
-        self._meetings = Meetings()
-        self._taken = TakenStreams(node.notes, node.counters, node.tuning.streams_max)
-        self._sweep_due = 0.0
         self._later: dict[str, tuple[int, str]] = {}  # to be dialled back, in this order
         self._waiting_for_time: set[Link] = set()  # not read until their budgets fill
 
@@ -89,7 +120,7 @@ class Links:
         if address in self._links:
             return
         if len(self._links) >= LINKS_MAX or (not given and files_over()):
-            self._node.counters["links_full"] += 1
+            self._control.counters["links_full"] += 1
             return
         link = Link(address, self._client(address, 0), given=given)
         link.found = found
@@ -98,9 +129,8 @@ class Links:
 
     def on_hello(self, hello: c.Hello, host: str) -> None:
         """A peer dialled us: if it has streams, dial it too, where it says it listens."""
-        inlets, has_streams = self._node.inlets(), bool(hello.streams)
-        self._meetings.on_hello(hello.instance, inlets, has_streams=has_streams)
-        if not has_streams or any(link.instance == hello.instance for link in self._links.values()):
+        self._offers.on_hello(hello)
+        if not hello.streams or any(k.instance == hello.instance for k in self._links.values()):
             return  # what is new it announces to those who dialled it, and we did
         backs = [link.back for link in self._waiting()] + [of for of, _ in self._later.values()]
         if backs.count(hello.instance) >= BACKS_PER_PEER_MAX:
@@ -124,12 +154,12 @@ class Links:
         """Give up the oldest that has not answered for a newer one: who is there does at once."""
         waiting = self._waiting()
         if len(waiting) >= self._backs_max():
-            self._node.counters["dial_backs_dropped"] += 1
+            self._control.counters["dial_backs_dropped"] += 1
             self._put_off(waiting[0])
 
     def _put_off(self, link: Link) -> None:
         self.drop(link)
-        if link.back is not None and not self._node.finder.is_on:  # which has a list of its own
+        if link.back is not None and not self._finder.is_on:  # which has a list of its own
             self._later[link.address] = (link.back, link.called)
 
     def _dial_back(self, address: str, instance: int, name: str) -> None:
@@ -137,7 +167,7 @@ class Links:
         self.dial(address, given=False)
         if (link := self._links.get(address)) is not None:
             link.back, link.called = instance, name
-            self._node.finder.adopt(link, instance, name)
+            self._finder.adopt(link, instance, name)
         else:
             self._later[address] = (instance, name)
 
@@ -158,9 +188,9 @@ class Links:
             del self._later[address]
 
     def _client(self, address: str, door: int) -> ControlClient:
-        curve = self._node._context.curve
+        curve = self._context.curve
         key = b"" if curve is None else curve.doors[door % len(curve.doors)]
-        return ControlClient(self._node._context, address, key)
+        return ControlClient(self._context, address, key)
 
     def _watch(self, link: Link) -> None:
         for owner in (link.client, link.client.monitor):
@@ -197,24 +227,24 @@ class Links:
             try:
                 self._on_message(link, parts)
             except MeshError as error:
-                self._node.counters["bad_control"] += 1
+                self._control.counters["bad_control"] += 1
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
             except Exception:
-                self._node.guard.failed("a control message from who was dialled")
+                self._guard.failed("a control message from who was dialled")
             ended = time.thread_time()
             link.budget.spend(ended - began, now=now)
             began = ended
             if id(client) not in self._by_owner:  # it is closed by now
                 return
             if link.budget.due > now:
-                self._node.counters["answers_delayed"] += 1
+                self._control.counters["answers_delayed"] += 1
                 self._waiting_for_time.add(link)
                 self._poller.remove(client)
                 return
             if part.is_over():
                 return
 
-    def _go_on(self, now: float) -> float:
+    def on_tick(self, now: float) -> float:
         """Read those again who have waited for their time; returns when to come again."""
         for link in [link for link in self._waiting_for_time if link.budget.due <= now]:
             self._waiting_for_time.discard(link)
@@ -225,19 +255,19 @@ class Links:
         if connected:
             link.reconnects += 1
             link.last_seen = time.monotonic()
-            link.failures, link.user = 0, b""
+            link.failures, link.user, link.nonce = 0, b"", b""
             self._greet(link)
         elif link.state in ("up", "greeting"):
             log.info("the connection to %s (%s) is lost", link.peer or "?", link.address)
             link.state = "dialling"
-            self._node.on_silence(link)
+            self._offers.on_silence(link)
 
     def _on_failure(self, link: Link, reason: str) -> None:
         """It did not let us in, or we it."""
-        curve = self._node._context.curve
+        curve = self._context.curve
         if curve is None and reason != ONE_HAS_NO_KEY:
             return  # it went away, or is no peer at all
-        self._node.counters["locked_out"] += 1
+        self._control.counters["locked_out"] += 1
         link.failures += 1
         doors = 1 if curve is None else len(curve.doors)
         if reason == LOCKED_OUT and link.failures % LOCKED_OUT_TIMES == 0 and doors > 1:
@@ -258,7 +288,7 @@ class Links:
         for link in list(self._links.values()):
             if link.user and bytes.fromhex(link.user.decode()) in keys:
                 log.warning("%s (%s) is cut off", link.peer, link.address)
-                self._let_go(link, at_once=True)
+                self._offers.let_go(link, at_once=True)
                 link.streams, link.recorded, link.user = {}, {}, b""
                 self._redial(link)
 
@@ -267,10 +297,24 @@ class Links:
         self._say_hello(link)
 
     def _say_hello(self, link: Link) -> None:
-        link.nonce = self._node.gate.nonce()
-        hello = self._node.hello(link.address, link.nonce)
-        link.told = len(self._node.stream_names())
-        self._node.post(link, hello)
+        link.nonce = link.nonce or self._gate.nonce()  # one: answers to earlier hellos prove it too
+        streams = self._stream_names()
+        link.told = len(streams)
+        hello = c.Hello(
+            peer=self._config.name,
+            instance=self._instance,
+            mesh=self._config.mesh,
+            dialled=link.address,
+            listen=list(self._addresses),
+            streams=_some_names(streams),
+            software=self._software,
+            nonce=link.nonce,
+        )
+        self._control.post(link, hello)
+
+    def _stream_names(self) -> list[str]:
+        """The streams that can be had here, our own and recorded ones."""
+        return [info.name for info in self._infos()] + self._recorded()
 
     def _on_message(self, link: Link, parts: list[bytes]) -> None:
         if not 1 <= len(parts) <= 2:
@@ -279,8 +323,8 @@ class Links:
         if version != c.PROTOCOL_VERSION:
             self._refuse(link, c.version_mismatch(version))
             return
-        message = c.decode_message(parts[0], self._node.questions.kinds_awaited(link))
-        if not self._node.gate.is_believed(link, message):
+        message = c.decode_message(parts[0], self._questions.kinds_awaited(link))
+        if not self._gate.is_believed(link, message):
             raise ProtocolError(f"{type(message).__name__} of somebody who may not say it")
         if isinstance(message, c.Welcome):
             self._on_welcome(link, message)
@@ -289,54 +333,50 @@ class Links:
         elif isinstance(message, c.Unknown):
             self._greet(link)
         elif isinstance(message, c.Answer):
-            self._node.questions.on_answer(link, message)
+            self._questions.on_answer(link, message)
         elif isinstance(message, c.Pong):
             if message.instance != link.instance:
                 self._greet(link)
             else:
-                self._node.on_link_message(link, self._node.gate.told(link, message), None)
+                self._offers.on_link_message(link, self._gate.told(link, message), None)
         elif isinstance(message, c.Here):
-            self._node.finder.on_here(link.instance, link.host, message)
+            self._finder.on_here(link.instance, link.host, message)
         elif isinstance(message, c.Ask):
-            if self._node.gate.permitted(link.user, message) is not None:
-                self._node.questions.on_ask(link, message, time.monotonic())
+            if self._gate.permitted(link.user, message) is not None:
+                self._questions.on_ask(link, message, time.monotonic())
         elif isinstance(message, c.Bye):
             if link.state != "left":
-                self._node.post(link, c.Bye(self._node.instance, []))
+                self._control.post(link, c.Bye(self._instance, []))
             link.state = "left"
-            self._node.on_silence(link)
-            self._node.finder.on_bye(message.instance)
-            self._node.on_link_message(link, self._node.gate.told(link, message), None)
+            self._offers.on_silence(link)
+            self._finder.on_bye(message.instance)
+            self._offers.on_link_message(link, self._gate.told(link, message), None)
         elif isinstance(message, c.Joined | c.Unjoined | c.Kept):
-            self._node.on_group_message(link, message)
+            self._offers.on_group_message(link, message)
         elif isinstance(message, FOR_SUBSCRIPTIONS):
-            self._node.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
+            self._offers.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
         else:
             raise ProtocolError(f"{type(message).__name__} is not an answer")
 
     def _refuse(self, link: Link, reason: str) -> None:
         if link.reason != reason and not link.found:  # else discovery tells, and tries again
-            self._node.notes.error("%s: %s", link.address, reason)
-            self._node.counters["refused"] += 1
+            self._guard.notes.error("%s: %s", link.address, reason)
+            self._control.counters["refused"] += 1
         link.state = "refused"
         link.reason = reason
-        self._tell_complete()
-        for intake in list(self._node.intakes.values()):
-            intake.wake()
-        for member in list(self._node.members.values()):
-            member.wake()
+        self._offers.on_refused()
 
     def _on_welcome(self, link: Link, welcome: c.Welcome) -> None:
         if welcome.version != c.PROTOCOL_VERSION:
             self._refuse(link, c.version_mismatch(welcome.version))
             return
-        if welcome.mesh != self._node.config.mesh:
-            ours = self._node.config.mesh
+        if welcome.mesh != self._config.mesh:
+            ours = self._config.mesh
             self._refuse(
                 link, f"peer {welcome.peer!r} of mesh {welcome.mesh!r} meets mesh {ours!r}"
             )
             return
-        reason = "" if welcome.page else self._node.gate.identify(link, welcome)
+        reason = "" if welcome.page else self._gate.identify(link, welcome)
         if reason:
             self._refuse(link, reason)
             link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the list may change
@@ -344,7 +384,7 @@ class Links:
         if welcome.page and (link.listing is None or not link.listing.is_next(welcome, link)):
             self._say_hello(link)
             raise ProtocolError(f"page {welcome.page} of a welcome, and not the one before")
-        page = self._node.gate.screen(link, welcome)
+        page = self._gate.screen(link, welcome)
         listing, link.listing = link.listing, None
         if self._is_taken(link, page):
             return
@@ -355,30 +395,29 @@ class Links:
             link.listing = listing
             return
         link.streams, link.recorded = listing.streams, listing.recorded
-        if link.told != len(self._node.stream_names()):
+        if link.told != len(self._stream_names()):
             self._say_hello(link)  # a stream of ours was declared while it was under way
         if not listing.again:
-            self._tell_complete()
+            self._offers.tell_complete()
 
     def _begin_listing(self, link: Link, welcome: c.Welcome) -> Listing:
         """Take down who welcomes us, by the first page."""
         listing = Listing(link, welcome.instance)
         address = data_address(link.address, welcome.fanout)
         if link.data_address and link.data_address != address:
-            for intake in list(self._node.intakes.values()):
-                intake.notify(Detach(link.data_address))
+            self._offers.on_moved(link)
         link.data_key = self._data_key(link, welcome)
         link.state, link.reason, link.knock_due, link.taken = "up", "", None, False
         link.peer, link.instance, link.data_address = welcome.peer, welcome.instance, address
         if not listing.again:
             link.streams, link.recorded = {}, {}
             link.untaken.clear()
-            self._node.finder.on_welcome(link)
+            self._finder.on_welcome(link)
         return listing
 
     def _take_page(self, link: Link, listing: Listing, page: c.Welcome) -> None:
         """Offer our subscriptions what stands on a page."""
-        own = {info.name for info in self._node.publisher.infos()}
+        own = {info.name for info in self._infos()}
         streams = listing.add(listing.streams, page.streams)
         lent = [i for i in page.recorded if i.name not in own and i.name not in listing.streams]
         recorded = listing.add(listing.recorded, lent)
@@ -386,26 +425,13 @@ class Links:
         link.recorded.update(recorded)
         listing.pages += 1
         listing.due = time.monotonic() + PAGE_S
-        inlets, names = self._node.inlets(), frozenset((*streams, *recorded))
-        offers = self._meetings.on_welcome(
-            link.instance, names, inlets, again=listing.again, begins=not page.page, more=page.more
-        )
-        for offer in offers:
-            anew = not listing.again and offer.sub not in listing.members
-            if self._introduce(link, inlets[offer.sub], offer.streams, offer.born, anew=anew):
-                listing.members.add(offer.sub)
+        self._offers.on_page(link, listing, page, frozenset((*streams, *recorded)))
 
     def _data_key(self, link: Link, welcome: c.Welcome) -> bytes:
-        curve = self._node._context.curve
+        curve = self._context.curve
         if curve is None:
             return b""
         return welcome.key if link.user else curve.doors[link.door % len(curve.doors)]
-
-    def _tell_complete(self) -> None:
-        """Nobody has to wait for further peers, if there are none."""
-        if not self._is_one_awaited():
-            for intake in list(self._node.intakes.values()):
-                intake.notify(Complete())
 
     def _is_taken(self, link: Link, welcome: c.Welcome) -> bool:
         """Whether the peer, or one of its name, is linked already; sees to the consequences."""
@@ -414,7 +440,7 @@ class Links:
                 continue
             if other.instance == welcome.instance:
                 log.debug("%s and %s are the same peer", link.address, other.address)
-                self._node.finder.on_same(link.address, welcome.instance)
+                self._finder.on_same(link.address, welcome.instance)
                 if link.given:
                     link.state = "duplicate"
                 else:
@@ -426,7 +452,7 @@ class Links:
                 )
                 link.taken = True
                 link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the other one may leave
-                self._node.post(link, c.Taken(self._node.finder.where(other)))
+                self._control.post(link, c.Taken(self._finder.where(other)))
                 return True
         return False
 
@@ -438,191 +464,7 @@ class Links:
         """Give up a connection; what it sent and is not yet read is not lost."""
         link.state = "left"
         self._forget(link)
-        self._let_go(link)
-
-    def _let_go(self, link: Link, *, at_once: bool = False) -> None:
-        self.unconfirmed.forget(link=link)
-        if link.data_address:
-            for intake in list(self._node.intakes.values()):
-                intake.notify(Detach(link.data_address, at_once))
-                intake.tend(time.monotonic())
-        for member in list(self._node.members.values()):
-            member.notify(Parted(link, "it is not there any more"))
-        self._node.on_silence(link)
-
-    # --- subscriptions ---
-
-    def offer_all(self, inlet: Intake | Member, met: Iterable[int]) -> None:
-        """A new subscription: subscribe wherever its topics can occur.
-
-        It has `met` the peers that were linked when it was made.  A connection that has broken
-        meanwhile does not change that: streams that they declare until it is back are new to it.
-        """
-        for link in self.up():
-            if self._meetings.meet(link.instance, inlet.sub):
-                self._introduce(link, inlet, {*link.streams, *link.recorded})
-        for instance in met:
-            self._meetings.meet(instance, inlet.sub)
-
-    def forget(self, sub: int) -> None:
-        """A subscription is closed."""
-        self.unconfirmed.forget(sub=sub)
-        self._meetings.forget(sub)
-
-    def _introduce(
-        self,
-        link: Link,
-        inlet: Intake | Member,
-        names: Set[str],
-        born: Set[str] = frozenset(),
-        *,
-        anew: bool = False,
-    ) -> bool:
-        """Tell a subscription of streams that a peer has; `anew`, over a new connection.
-
-        Returns True for a member that asks for some of them.
-        """
-        if isinstance(inlet, Member):
-            return self._offer_member(link, inlet, names, born, anew=anew)
-        self._offer(link, inlet, names, born)
-        # Of a stream that was forgotten a recorder says something new first: see `follow`.
-        lent = {n for n in names & link.recorded.keys() if not inlet.has_forgotten(n)}
-        self._lend(link, inlet, lent, born)
-        return False
-
-    def follow(self, tails: Iterable[c.Tail]) -> None:
-        """A recorder says how far it is: take up streams again that were forgotten and go on."""
-        for intake in list(self._node.intakes.values()):
-            self._take_up(intake, intake.incoming.moved(tails))
-
-    def _take_up(self, intake: Intake, names: Set[str]) -> None:
-        """Have a subscription hear of everybody who has recorded these streams."""
-        for link in self.up() if names else ():
-            self._lend(link, intake, names & link.recorded.keys(), frozenset())
-
-    def _lend(self, link: Link, intake: Intake, names: Set[str], born: Set[str]) -> None:
-        """A recorder has streams that the subscription wants: history, and what others miss."""
-        infos = self._wanted(link, intake, link.recorded, names)
-        if not infos:
-            return
-        asked = [info for info in infos if intake.wants_history(info.name) or not self._has(info)]
-        intake.notify(Lend(link, infos, frozenset(info.name for info in asked)))
-        intake.tend(time.monotonic())
-        if asked:
-            self._subscribe(link, intake, asked, born)
-
-    def _wanted(
-        self,
-        link: Link,
-        inlet: Intake | Member,
-        streams: dict[str, c.StreamInfo],
-        names: Set[str],
-    ) -> list[c.StreamInfo]:
-        """Return those of a peer's streams that a subscription takes."""
-        some = sorted(names & streams.keys())
-        return self._taken.allowed(link, (streams[n] for n in some if _wants(inlet, streams[n])))
-
-    def _has(self, info: c.StreamInfo) -> bool:
-        """Whether a stream comes from its publisher."""
-        return any(info.name in link.streams for link in self.up())
-
-    def _is_one_awaited(self) -> bool:
-        """Whether a peer that the user named has yet to answer for the first time."""
-        waiting = ("dialling", "greeting")
-        return any(k.given and k.state in waiting and not k.peer for k in self._links.values())
-
-    def _subscribe(
-        self,
-        link: Link,
-        intake: Intake,
-        infos: list[c.StreamInfo],
-        born: Set[str] = frozenset(),
-    ) -> None:
-        starts = [
-            intake.start_for(info, born=info.name in born, lent=info.name in link.recorded)
-            for info in infos
-        ]
-        names = [info.name for info in infos]
-        self.unconfirmed.asked(link, intake.sub, names, now=time.monotonic())
-        patterns = [pattern.text for pattern in intake.filter.patterns]
-        name, hold = self._node.names.get(intake.sub, ""), intake.hold
-        self._node.post_pages(
-            link, lambda some, _: c.Subscribe(intake.sub, patterns, some, name, hold), starts
-        )
-
-    def _offer(self, link: Link, intake: Intake, names: Set[str], born: Set[str]) -> None:
-        infos = self._wanted(link, intake, link.streams, names)
-        if not infos:
-            return
-        more = not names <= born and self._is_one_awaited()
-        back = {info.name for info in infos if intake.has_forgotten(info.name)}
-        intake.notify(Attach(link, link.data_address, infos, more, link.data_key))
-        intake.tend(time.monotonic())
-        self._subscribe(link, intake, infos, born)
-        self._take_up(intake, back)
-        if intake.hold and intake.bookmarks is not None:
-            self.commit(link, intake, intake.bookmarks.kept())
-
-    def on_unsubscribed(self, link: Link, intake: Intake, message: c.Unsubscribed) -> None:
-        """A publisher does not take a subscription, or not any more: say so, and ask again."""
-        intake.counters["refused_subscriptions"] += 1
-        streams = [n for n in message.streams if n in link.streams or n in link.recorded]
-        for name in streams:
-            if name not in intake.refusals:
-                text = "%s does not take our subscription to %s: %s"
-                self._node.notes.error(text, link.peer, name, message.reason, by=link.address)
-            intake.refusals[name] = message.reason
-            if message.refused:
-                self.unconfirmed.settled(link, intake.sub, name)
-        if not message.refused:
-            self.unconfirmed.waits(link, intake.sub, streams, now=time.monotonic())
-
-    def on_tick(self, now: float) -> float:
-        """Ask again for subscriptions that nobody has confirmed; returns when to come again."""
-        again: dict[tuple[int, int], tuple[Link, Intake, list[c.StreamInfo]]] = {}
-        for link, sub, name in self.unconfirmed.due(now=now, most=ENTRIES_MAX):
-            intake = self._node.intakes.get(sub)
-            info = link.streams.get(name) or link.recorded.get(name)
-            if intake is None or info is None:
-                self.unconfirmed.settled(link, sub, name)
-            elif link.state == "up":
-                again.setdefault((id(link), sub), (link, intake, []))[2].append(info)
-                self._node.counters["subscriptions_repeated"] += 1
-        for link, intake, infos in again.values():
-            self._subscribe(link, intake, infos)
-        return min(self.unconfirmed.next_due, self._go_on(now))
-
-    def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
-        """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
-        places = [
-            c.Place(position.stream, position.epoch, position.seq)
-            for position in positions
-            if position.stream in link.streams and link.streams[position.stream].durable
-        ]
-        if places:
-            self._node.post_pages(link, lambda some, _: c.Commit(intake.sub, some), places)
-
-    def rejoin(self, link: Link, member: Member) -> None:
-        """A publisher counts a member as lost: ask it to take it again."""
-        if link.state == "up":
-            self._offer_member(link, member, {*link.streams})
-
-    def _offer_member(
-        self,
-        link: Link,
-        member: Member,
-        names: Set[str],
-        born: Set[str] = frozenset(),
-        *,
-        anew: bool = False,
-    ) -> bool:
-        """Have a member ask for some streams; returns False if it wants none of them."""
-        infos = self._wanted(link, member, link.streams, names)
-        if infos:
-            name = self._node.names.get(member.sub, "")
-            member.notify(Asked(link, infos, name, born, anew))
-            member.tend(time.monotonic())
-        return bool(infos)
+        self._offers.let_go(link)
 
     # --- time ---
 
@@ -630,10 +472,8 @@ class Links:
         """Ask every peer for a sign of life; redial those that gave none."""
         self._take_turns(now)
         self._drop_left()
-        if now >= self._sweep_due:
-            self._sweep_due = now + self._node.tuning.stream_forget_s / SWEEPS
-            self._sweep(now)
-        limit = now - self._node.tuning.peer_timeout_s
+        self._offers.on_ping({client.instance for client in self._clients.values()}, now)
+        limit = now - self._config.tuning.peer_timeout_s
         for link in list(self._links.values()):
             if link.state in ("up", "greeting") and link.last_seen < limit:
                 log.info("%s (%s) gives no sign of life", link.peer or "?", link.address)
@@ -658,32 +498,16 @@ class Links:
         """
         if now >= link.ping_due:
             calm = not (link.streams or link.recorded)
-            link.ping_due = now + self._node.tuning.peer_timeout_s / CALM_PINGS if calm else 0.0
-            self._node.post(link, c.Ping(0))
+            link.ping_due = now + self._config.tuning.peer_timeout_s / CALM_PINGS if calm else 0.0
+            self._control.post(link, c.Ping(0))
 
     def _drop_left(self) -> None:
         """Give up peers that were dialled back and are gone: who comes back dials us again."""
-        here = {client.instance for client in self._node.clients()}
+        here = {client.instance for client in self._clients.values()}
         for link in list(self._links.values()):
             ours = link.given or link.found or link.back is None or not link.peer
             if not ours and link.state != "up" and not here & {link.back, link.instance}:
                 self.drop(link)
-
-    def _sweep(self, now: float) -> None:
-        """Have streams forgotten whose publishers are gone, and use the room that there is."""
-        gone_s = self._node.tuning.stream_forget_s
-        inlets, up = self._node.inlets(), self.up()
-        for inlet in inlets.values():
-            inlet.notify(Sweep(gone_s))
-            inlet.tend(now)
-        used = {name for inlet in inlets.values() for name in inlet.streams()}
-        self._taken.keep(used.union(*(link.streams for link in up)))
-        clients = {client.instance for client in self._node.clients()}
-        self._meetings.sweep(clients | {link.instance for link in up}, gone_s, now=now)
-        for link in [link for link in up if link.untaken and self._taken.has_room(link)]:
-            names, link.untaken = link.untaken, set()
-            for inlet in inlets.values():
-                self._introduce(link, inlet, names)
 
     @staticmethod
     def _is_given_up(link: Link, now: float) -> bool:
@@ -707,61 +531,27 @@ class Links:
 
     def hello_all(self) -> None:
         """Greet again: our streams have changed."""
-        for link in self.up():
+        for link in self.table.up():
             self._say_hello(link)
 
     def leave(self) -> None:
         """Tell everyone that we leave."""
-        for link in self.up():
-            self._node.post(link, c.Bye(self._node.instance, []))
+        for link in self.table.up():
+            self._control.post(link, c.Bye(self._instance, []))
 
     def close(self) -> None:
         """Close all."""
         for link in list(self._links.values()):
             link.client.close(0.2)
 
-    # --- any thread ---
 
-    def up(self) -> list[Link]:
-        """Links that are up."""
-        return [link for link in list(self._links.values()) if link.state == "up"]
-
-    def linked(self) -> list[int]:
-        """Peers that are linked, by the numbers of their starts."""
-        return [link.instance for link in self.up()]
-
-    def get(self, address: str) -> Link | None:
-        """The link that dialled an address."""
-        return self._links.get(address)
-
-    def all(self) -> list[Link]:
-        """All links."""
-        return list(self._links.values())
-
-    def refusal(self) -> PeerRefused | None:
-        """The refusal, if every address that the user gave refused."""
-        given = [link for link in list(self._links.values()) if link.given]
-        if given and all(link.state == "refused" for link in given):
-            return PeerRefused(given[0].address, given[0].reason)
-        return None
-
-    def stats(self) -> list[dict[str, Any]]:
-        """The state of each link."""
-        return [
-            {
-                "address": link.address,
-                "state": link.state,
-                "peer": link.peer,
-                "reason": link.reason,
-                "streams": sorted(link.streams),
-                "reconnects": max(0, link.reconnects),
-            }
-            for link in list(self._links.values())
-        ]
-
-
-def _wants(intake: Intake | Member, info: c.StreamInfo) -> bool:
-    try:
-        return intake.filter.overlaps(Pattern(info.topics))
-    except ValueError:  # a pattern that we would not take from a user either
-        return False
+def _some_names(streams: list[str]) -> list[str]:
+    """Names for a hello: that there are streams is what it says, and a `welcome` says which."""
+    some: list[str] = []
+    left = HELLO_NAMES_BYTES_MAX
+    for name in streams[:HELLO_STREAMS_MAX]:
+        left -= len(name.encode())
+        if left < 0 and some:
+            break
+        some.append(name)
+    return some

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from meshmsg._links.outbound_peer import Link
 from meshmsg._model.errors import ProtocolError, WaitTimeout
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._wire import control as c
-
-if TYPE_CHECKING:
-    from meshmsg._links.outbound_peer import Link
-    from meshmsg._peer.node import Node
+from meshmsg.recovery.stream.ledger import Ledger
 
 #: Questions that wait for figures or a ledger, of all and of one peer.
 WAITING_MAX = 1000
@@ -38,10 +38,25 @@ class _Waiting(NamedTuple):
 
 
 class Questions:
-    """Those that others asked of a node, and those that it asked."""
+    """Those that others asked of a peer, and those that it asked."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        name: str,
+        control: ControlSender,
+        stats: Callable[[], dict[str, Any]],
+        ledger: Callable[[], Ledger],
+        start_refresh: Callable[[], int],
+        is_fresh: Callable[[int], bool],
+        check_running: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._control = control
+        self._stats = stats
+        self._ledger = ledger
+        self._start_refresh = start_refresh  # asks our subscribers for their figures
+        self._is_fresh = is_fresh  # they have answered that
+        self._check_running = check_running
         self._asked: dict[int, tuple[threading.Event, list[c.Answer], Link | bytes]] = {}
         self._numbers = 0
         self._for_stats: list[_Waiting] = []
@@ -51,13 +66,13 @@ class Questions:
 
     def on_ask(self, asker: Link | bytes, ask: c.Ask, now: float) -> None:
         """A peer asks."""
-        node, question = self._node, _Waiting(asker, ask.number, now + LEDGER_S)
+        question = _Waiting(asker, ask.number, now + LEDGER_S)
         if ask.what == "clock":
-            node.post(asker, c.encode_answer(ask.number, {"time_ns": time.time_ns()}))
+            self._control.post(asker, c.encode_answer(ask.number, {"time_ns": time.time_ns()}))
         elif ask.what not in ("stats", "ledger"):
             raise ProtocolError(f"asked for {ask.what!r}")
         elif self._is_asking_much(asker):
-            node.counters["questions_dropped"] += 1
+            self._control.counters["questions_dropped"] += 1
         else:
             (self._for_stats if ask.what == "stats" else self._for_ledger).append(question)
 
@@ -73,31 +88,30 @@ class Questions:
     def _tell_stats(self, now: float) -> float:
         if self._for_stats and now >= self._stats_due:
             waiting, self._for_stats = self._for_stats, []
-            self._answer(waiting, self._node.stats())
+            self._answer(waiting, self._stats())
             self._stats_due = now + (time.monotonic() - now) / SHARE
         return self._stats_due if self._for_stats else NEVER
 
     def _tell_ledger(self, now: float) -> float:
-        subscribers = self._node.publisher.subscribers
         if self._for_ledger and now >= self._refresh_due:
-            fresh = subscribers.start_refresh()
+            fresh = self._start_refresh()
             self._for_status += [(question, fresh) for question in self._for_ledger]
             self._for_ledger.clear()
             self._refresh_due = now + REFRESH_S
         if self._for_status and now >= self._ledger_due:
-            is_fresh = {n: subscribers.is_fresh(n) for n in {n for _, n in self._for_status}}
+            is_fresh = {n: self._is_fresh(n) for n in {n for _, n in self._for_status}}
             done = [q for q, n in self._for_status if is_fresh[n] or now >= q.deadline]
             if done:
                 self._for_status = [one for one in self._for_status if one[0] not in done]
-                rows = [row.as_dict() for row in self._node.ledger().rows]
-                self._answer(done, {"peer": self._node.config.name, "rows": rows})
+                rows = [row.as_dict() for row in self._ledger().rows]
+                self._answer(done, {"peer": self._name, "rows": rows})
                 self._ledger_due = now + (time.monotonic() - now) / SHARE
         return now + REFRESH_S if self._for_status or self._for_ledger else NEVER
 
     def _answer(self, waiting: list[_Waiting], body: Any) -> None:
         answer = c.encode_answer(0, body)
         for question in waiting:
-            self._node.post(question.asker, c.Answer(question.number, answer.body))
+            self._control.post(question.asker, c.Answer(question.number, answer.body))
 
     def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
         """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
@@ -107,9 +121,9 @@ class Questions:
         number = self._numbers
         self._asked[number] = (event, answer, target)
         try:
-            self._node.post(target, c.Ask(number, what))
+            self._control.post(target, c.Ask(number, what))
             if not event.wait(timeout) or not answer:
-                self._node.check_running()
+                self._check_running()
                 raise WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
         finally:
             del self._asked[number]

@@ -16,7 +16,12 @@ import msgspec
 import msgspec.inspect
 
 from meshmsg._model.errors import ConfigError, PayloadError
-from meshmsg._model.event import Undecodable
+
+
+class Undecodable(msgspec.Struct, frozen=True, gc=False):
+    """Stands in a batch's data where a payload did not decode: reading it there raises."""
+
+    reason: str
 
 
 @runtime_checkable

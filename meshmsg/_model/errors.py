@@ -14,7 +14,7 @@
      |   |- PublishTimeout              the stream stayed blocked by a slow subscriber
      |- NameInUse                       another peer has this one's name, so nobody takes its events
      |- PeerRefused                     the other side would not talk to us, or we not to it
-     |- EventsLost                      events were declared lost, with `on_loss="raise"`
+     |- EventsLost                      events were declared lost, with `on_loss="raise"` (`event`)
      |- PayloadError (ValueError)       a payload cannot be encoded or decoded
      |- LogError (OSError)              a durable log could not be opened, written or made safe
      |   |- LogFull                     there is no space for a log; it goes on when there is
@@ -27,10 +27,7 @@ A `ProtocolError` never leaves a running peer: what caused it is counted and dro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from meshmsg._model.event import Loss, Position
+from typing import Any
 
 
 def _restore(
@@ -46,13 +43,13 @@ class MeshError(Exception):
     """Root of everything that meshmsg raises on purpose.
 
     From `publish_many`, `published` says how many events went out before it, and `last` is the
-    position of the last one of them.
+    `Position` of the last one of them.
     """
 
     published: int = 0
-    last: Position | None = None
+    last: Any = None
 
-    def after(self, published: int, last: Position | None) -> None:
+    def after(self, published: int, last: Any) -> None:
         """Say, in the text as well, what `publish_many` had published before."""
         self.published, self.last = published, last
         at = f", the last one at {last}" if last is not None else ""
@@ -176,14 +173,6 @@ class PeerRefused(MeshError):
         super().__init__(f"{address}: {reason}")
         self.address = address
         self.reason = reason
-
-
-class EventsLost(MeshError):
-    """Events were declared lost; the subscription stays usable and goes on after them."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__(str(loss))
-        self.loss = loss
 
 
 class PayloadError(MeshError, ValueError):

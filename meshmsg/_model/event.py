@@ -1,23 +1,16 @@
-"""The nouns a consumer sees: `Position`, `Loss`, `Event`.  Their columns live in `batch`.
+"""What is said of events: where one stands (`Position`), and which are lost (`Loss`).
 
-An `Event` is a view of one row of a batch: making it costs three references, and what nobody
-looks at (key, headers, time) is never decoded.  The classes are `msgspec.Struct`s because those
-are made in C; a frozen dataclass of the same shape costs ten times as much per event.
+The classes are `msgspec.Struct`s because those are made in C; a frozen dataclass of the same shape
+costs ten times as much.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from meshmsg._model.errors import ConfigError, PayloadError
-
-if TYPE_CHECKING:
-    from meshmsg._model.batch import Batch
+from meshmsg._model.errors import ConfigError, MeshError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -80,87 +73,9 @@ class Loss(msgspec.Struct, frozen=True, order=True, gc=False):
         )
 
 
-class Undecodable(msgspec.Struct, frozen=True, gc=False):
-    """Stands in a batch's data where a payload did not decode: reading it there raises."""
+class EventsLost(MeshError):
+    """Events were declared lost; the subscription stays usable and goes on after them."""
 
-    reason: str
-
-
-class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One event: `topic`, `data`, `key`, `headers`, `time`, `position`, and the raw `payload`."""
-
-    _data: Any
-    _batch: Batch
-    _index: int
-
-    @property
-    def data(self) -> Any:
-        """The decoded payload; raises `PayloadError` if it does not decode."""
-        data = self._data
-        if data.__class__ is Undecodable:
-            raise PayloadError(f"{self.position}: {data.reason}")
-        return data
-
-    @property
-    def payload(self) -> bytes:
-        """The payload as it was on the wire."""
-        return self._batch.frame.payload_at(self._index)
-
-    @property
-    def topic(self) -> str:
-        """The topic it was published under."""
-        return self._batch.frame.topic_at(self._index)
-
-    @property
-    def key(self) -> str | None:
-        """The key given by the publisher, or `None`."""
-        return self._batch.frame.key_at(self._index)
-
-    @property
-    def headers(self) -> Mapping[str, Any]:
-        """The headers given by the publisher; empty when there were none."""
-        return self._batch.frame.headers_at(self._index)
-
-    @property
-    def time_ns(self) -> int:
-        """When it was published, in nanoseconds since 1970 by the publisher's clock."""
-        return self._batch.frame.time_at(self._index)
-
-    @property
-    def time(self) -> float:
-        """When it was published, in seconds since 1970 by the publisher's clock."""
-        return self.time_ns / 1e9
-
-    @property
-    def attempt(self) -> int:
-        """How often it was delivered to its group, this time included; 1 outside of groups."""
-        return self._batch.attempt_at(self._index)
-
-    def __enter__(self) -> Event:
-        """Of a work group: acknowledged at the end of the block, given back on an exception."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._batch.settle(self._index, error)
-
-    @property
-    def seq(self) -> int:
-        """The number of the event in its stream and epoch."""
-        return self._batch.frame.first + self._index
-
-    @property
-    def position(self) -> Position:
-        """The identity of the event."""
-        batch = self._batch
-        return Position(batch.stream, batch.frame.epoch, batch.frame.first + self._index)
-
-    def __repr__(self) -> str:
-        data = "<undecodable>" if self._data.__class__ is Undecodable else repr(self._data)
-        shown = data if len(data) <= 80 else data[:77] + "..."
-        key = f", key={self.key!r}" if self.key is not None else ""
-        return f"<Event {self.topic}{key} {shown} at {self.position}>"
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(str(loss))
+        self.loss = loss

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from meshmsg._model.batch import Batch
+from meshmsg._model.batch import Batch, Event
 from meshmsg._model.codecs import Codec
 from meshmsg._model.config import load_toml
 from meshmsg._model.errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
-from meshmsg._model.event import Event, Position
+from meshmsg._model.event import Position
 from meshmsg._native import COMPILED
 from meshmsg._peer.async_presence import AsyncPeerWatch
 from meshmsg._peer.forks import is_forked
@@ -74,7 +74,7 @@ class AsyncSubscription(SubscriptionBase):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        if not is_forked(self._node) and self._node.parting:
+        if not is_forked(self._node) and self._node.inlets.parting:
             await asyncio.to_thread(self._node.see_off)
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -371,7 +371,7 @@ class AsyncPeer(PeerBase):
         last, published = None, 0
         turn = time.monotonic()
         try:
-            outlet = publisher._find(topic)
+            outlet = publisher.find(topic)
             for run in runs_of(outlet, topic, items, keys, headers):
                 position = publisher.publish_run(outlet, topic, run, on_gate=_ignore)
                 if position is None:

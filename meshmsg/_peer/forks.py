@@ -14,18 +14,20 @@ those of logs in `recovery.log.files`, those of ZeroMQ in `transports.inherited`
 from __future__ import annotations
 
 import os
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from meshmsg._model.errors import ForkedError
 
-if TYPE_CHECKING:
-    from meshmsg._groups.consumer import Member
-    from meshmsg._peer.node import Node
-    from meshmsg._receive.subscription_io import Intake
 
-_nodes: WeakSet[Node] = WeakSet()
+class Forked(Protocol):
+    """What a child of a fork gets a copy of: the node of a peer."""
+
+    def forked_parts(self) -> list[object]:
+        """All that users' objects lead to."""
+
+
+_nodes: WeakSet[Forked] = WeakSet()
 _kept: list[object] = []
 _pid = os.getpid()
 
@@ -51,7 +53,7 @@ _FORKED = {
 _owner_of: dict[type, int] = {}
 
 
-def own(node: Node) -> None:
+def own(node: Forked) -> None:
     """Keep the node of a peer from children that are forked from now on."""
     _nodes.add(node)
 
@@ -74,13 +76,7 @@ def _after_fork() -> None:
     global _pid
     owner, _pid = _pid, os.getpid()
     for node in list(_nodes):
-        inlets: list[Intake | Member] = [*node.intakes.values(), *node.members.values()]
-        inlets += node.parting.values()
-        hub = node.finder.hub
-        node.publisher.forget_routes()  # the compiled core has them at hand
-        for inlet in inlets:
-            deque(inlet.iterator, maxlen=0)  # whoever iterates has it at hand
-        for part in (*inlets, *hub.conditions(), hub, node.publisher, node):
+        for part in node.forked_parts():
             _disown(part, owner)
     _nodes.clear()
 

@@ -12,39 +12,48 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from meshmsg._access.access_control import Gate
+from meshmsg._access.connections import Connections
 from meshmsg._access.keyring import Keyring
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_joins import FAREWELL_S
-from meshmsg._links.discovery_service import Finder
-from meshmsg._links.inbound_peers import Client, Reception
+from meshmsg._links.discovery_service import Doings, Finder
+from meshmsg._links.inbound_peer import Client
+from meshmsg._links.inbound_peers import Reception
 from meshmsg._links.name_conflicts import Namesakes
-from meshmsg._links.outbound_peer import Link, data_address
+from meshmsg._links.offers import Inlets, Offers
+from meshmsg._links.outbound_peer import Link, LinkTable
 from meshmsg._links.outbound_peers import Links
 from meshmsg._links.peer_queries import Questions
 from meshmsg._links.status_reports import StatusReports
-from meshmsg._model.config import PeerConfig
-from meshmsg._model.errors import ClosedError, PeerRefused, ProtocolError
+from meshmsg._model.codecs import Codec
+from meshmsg._model.config import PeerConfig, Record
+from meshmsg._model.errors import ClosedError, PeerRefused
 from meshmsg._model.event import Position
-from meshmsg._model.message_fields import HELLO_STREAMS_MAX
+from meshmsg._model.message_fields import GROUPS_MAX
+from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
+from meshmsg._peer.served_streams import ServedStreams
 from meshmsg._peer.stats import inlet_stats
 from meshmsg._publish.publisher import PublisherSide
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
-from meshmsg._receive.incoming_stream import Join, RepairFrame, Said, TailHint
+from meshmsg._receive.incoming_stream import Join, StartAt
 from meshmsg._receive.subscription_io import Intake
-from meshmsg._replay.log_server import LogEntry, ReplayService, own_entries
-from meshmsg._replay.recorder import Recorder
+from meshmsg._replay.log_server import ReplayService
+from meshmsg._replay.recorder import Recorder, RecorderIntake
+from meshmsg._replay.recorder_service import Lender
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import PAUSE_MAX_S, PAUSE_S, Guard
 from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.ledger import Ledger
 from meshmsg.recovery.stream.loss_detector import NEVER
+from meshmsg.recovery.stream.quotas import Quota
 from meshmsg.transports.udp.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
 from meshmsg.transports.zmq.context import Context, Poller
@@ -56,11 +65,9 @@ from meshmsg.transports.zmq.work_queue import WorkInlet
 
 log = logging.getLogger("meshmsg.peer")
 
-T = TypeVar("T")
+AnyIntake = TypeVar("AnyIntake", bound=Intake)
 
 OUTGOING_MAX = 100_000
-#: Of a hello, what the names of streams take at most: all of it has to fit `SMALL_BYTES_MAX`.
-HELLO_NAMES_BYTES_MAX = 32 * 1024
 LINGER_S = 1.0
 #: How long those who dialled us may take to answer our good-bye.
 BYE_S = 0.5
@@ -77,54 +84,39 @@ class _Call:
 class Node:
     """Everything of an open peer that is not the user's interface."""
 
+    publisher: PublisherSide
+    recorder: Recorder | None
+    service: ReplayService
+    gate: Gate
+    connections: Connections
+    questions: Questions
+    finder: Finder
+    offers: Offers
+    links: Links
+    namesakes: Namesakes
+    reception: Reception
+
     def __init__(self, config: PeerConfig, software: str) -> None:
         self.config = config
         self.tuning = config.tuning
         self.software = software
         keyring = None if config.security is None else Keyring(config.security)
         self.instance = secrets.randbits(63) if keyring is None else keyring.draw_number()
-        self.epoch = time.time_ns() // 1000
         self.counters: Counter[str] = Counter()
         self.guard = Guard(f"the I/O thread of {config.name}", self.counters)
-        self.notes = self.guard.notes
-        self.publisher = PublisherSide(config, self.epoch, self.wake)
-        self.publisher.announce = lambda: self.call(self._announce)
-        self.intakes: dict[int, Intake] = {}
-        self.members: dict[int, Member] = {}
-        self.names: dict[int, str] = {}
-        self.parting: dict[int, Member] = {}  #: have left, and wait for their publishers' answers
-        curve = None if keyring is None else keyring.curve
-        self._context = Context(curve, self.tuning.handshake_timeout_s)
-        self.gate = Gate(self, keyring)
-        self._server = ControlServer(self._context)
-        may = self.gate.may_take if self.gate.apart else None
-        self._fanout = FanoutServer(self._context, self.tuning.queue_frames, may)
-        self._poller = Poller()
-        self._background = Background(self._poller)
-        self._call = _Call()
-        self._calls: deque[Callable[[], None]] = deque()
-        self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
-        self.reception = Reception(self)
-        self._context.user_of = self.reception.user_of
-        self.reports = StatusReports(self.send)
-        self._reported: set[Intake] = set()  # their consumers have come a good way
-        self._muted: dict[Inlet, float] = {}
-        self.questions = Questions(self)
+        self.inlets = Inlets()
+        self.intakes, self.members = self.inlets.intakes, self.inlets.members
         self._stopping = False
         self._failure: str | None = None
         self._linger_s = LINGER_S
         self._last_turn = time.monotonic()
         self._ping_due = 0.0
-        self.links = Links(self)
-        self.recorder = None if config.record is None else Recorder(self, config.record)
-        self.service = ReplayService(
-            config.name, config.mesh, self.counters, self._log_entries, self.send
-        )
-        self.publisher.unsent_bytes = self._server.unsent.of
-        self.publisher.owner_of = self.reception.owner_of
-        self.service.may, self.service.sign = self.gate.may_read, self.gate.sign_logs
-        self.finder = Finder(self)
-        self.namesakes = Namesakes(self)
+        self._calls: deque[Callable[[], None]] = deque()
+        self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
+        self._reported: set[Intake] = set()  # their consumers have come a good way
+        self._muted: dict[Inlet, float] = {}
+        self._open_sockets(keyring)
+        self._compose(keyring)
         # What a turn does; each says when to come again.  After something came, all are called:
         # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
@@ -134,11 +126,13 @@ class Node:
             self._say_status,
             self.questions.on_tick,
             self.finder.on_tick,
+            self.offers.on_tick,
             self.links.on_tick,
             self._on_ping,
             self._unmute,
             self._end_farewells,
             self.gate.on_tick,
+            self.connections.on_tick,
         ]
         if self.recorder is not None:
             self._ticks.append(self.recorder.lender.on_tick)
@@ -149,6 +143,123 @@ class Node:
         )
         self.stopped = threading.Event()
 
+    def _open_sockets(self, keyring: Keyring | None) -> None:
+        curve = None if keyring is None else keyring.curve
+        self.context = Context(curve, self.tuning.handshake_timeout_s)
+        self._server = ControlServer(self.context)
+        may = None
+        if keyring is not None and keyring.apart:
+            may = lambda user, prefix: self.gate.may_take(user, prefix)  # noqa: E731
+        self._fanout = FanoutServer(self.context, self.tuning.queue_frames, may)
+        self._poller = Poller()
+        self._call = _Call()
+
+    def _compose(self, keyring: Keyring | None) -> None:
+        """Make the parts, and give each what it needs."""
+        config, counters, guard = self.config, self.counters, self.guard
+        who = (config, self.instance, self.software)
+        addresses = self._server.addresses
+        self._clients: dict[bytes, Client] = {}
+        self._table = table = LinkTable()
+        self._control = control = ControlSender(
+            self.send,
+            self._server.unsent.of,
+            lambda link: self.gate.owner_of(link),
+            counters,
+        )
+        self.post = control.post
+        self._background = Background(self._poller)
+        self.reports = StatusReports(self.send)
+        epoch = time.time_ns() // 1000
+        self.publisher = publisher = PublisherSide(config, epoch, control, self.wake, self.announce)
+        subscribers = publisher.subscribers
+        self.recorder = None if config.record is None else self._new_recorder(config.record)
+        lender = None if self.recorder is None else self.recorder.lender
+        self.service = ReplayService(
+            config.name, config.mesh, counters, lambda: self._streams.logs(), self.send
+        )
+        self._streams = ServedStreams(control, publisher, lender, self.service)
+        self.gate = Gate(
+            config,
+            keyring,
+            guard.notes,
+            counters,
+            table,
+            self._clients,
+            lambda: [outlet.stream for outlet in publisher.outlets()],
+            self._streams.topics_of,
+            publisher.links_of,
+            self._cut_off,
+        )
+        self.context.user_of = self.gate.user_of
+        self.service.may = lambda user, entry: self.gate.may_read(user, entry.topics)
+        self.service.sign = self.gate.sign_logs
+        self.connections = Connections(
+            self.gate,
+            self.context,
+            self._server,
+            self._fanout,
+            self._poller,
+            self.tuning.connections_max,
+            self._look,
+            self.wake,
+        )
+        self.questions = Questions(
+            config.name,
+            control,
+            self.stats,
+            self.ledger,
+            subscribers.start_refresh,
+            subscribers.is_fresh,
+            self.check_running,
+        )
+        self.finder = Finder(
+            *who,
+            control,
+            addresses,
+            table,
+            self._clients,
+            self._doings,
+            lambda address: self.links.dial(address, given=False, found=True),
+            lambda link: self.links.drop(link),
+            self.call,
+        )
+        self.offers = Offers(self.tuning, control, guard.notes, table, self.inlets, self.reports)
+        self.links = Links(
+            *who,
+            control,
+            guard,
+            self.context,
+            self._poller,
+            addresses,
+            table,
+            self._clients,
+            self.gate,
+            self.questions,
+            self.finder,
+            self.offers,
+            publisher.infos,
+            lambda: [] if lender is None else lender.names(),
+        )
+        self.namesakes = Namesakes(
+            control, self.links, self.finder, addresses, publisher.infos, publisher.set_rivals
+        )
+        self.reception = Reception(
+            *who,
+            control,
+            guard,
+            self._server,
+            self._fanout.addresses,
+            self._clients,
+            self.gate,
+            self.connections,
+            self.questions,
+            self.finder,
+            self.links,
+            self.namesakes,
+            self._streams,
+        )
+
     # --- life ---
 
     def open(self) -> None:
@@ -157,20 +268,21 @@ class Node:
             for feed in self.config.feeds:
                 groups_of(feed.transport, self.config.interface)  # a wrong interface is told now
             self.gate.open()
+            self.connections.open(self.service.forget_connection, self.publisher.forget_connection)
             for address in self.config.bind or (f"tcp://{_host(self.config.interface)}:*",):
                 real = self._server.bind(address)
                 self._fanout.bind(real)
             groups = self.publisher.groups
-            groups.open(self._context, self.addresses, self._poller.add, self._poller.remove)
-            self.publisher.open(self._fanout, self.send)
+            groups.open(self.context, self.addresses, self._poller.add, self._poller.remove)
+            self.publisher.open(self._fanout)
             if self.recorder is not None:
                 self.recorder.open()
         except BaseException:  # Ctrl-C too
-            self.gate.close()
+            self.connections.close()
             self.publisher.close(0)
             self._server.close(0)
             self._fanout.close(0)
-            self._context.close()
+            self.context.close()
             self.stopped.set()
             raise
         for owner in (self._server, self._fanout, self._call):
@@ -197,6 +309,15 @@ class Node:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout + 2 * LINGER_S)
 
+    def forked_parts(self) -> list[object]:
+        """What users' objects lead to, for a child of a fork, where none of it may be used."""
+        inlets = [*self.inlets.all().values(), *self.inlets.parting.values()]
+        self.publisher.forget_routes()  # the compiled core has them at hand
+        for inlet in inlets:
+            deque(inlet.iterator, maxlen=0)  # whoever iterates has it at hand
+        hub = self.finder.hub
+        return [*inlets, *hub.conditions(), hub, self.publisher, self]
+
     def wake(self) -> None:
         """Have the I/O thread come round now."""
         self._call.wakeup.set()
@@ -218,18 +339,6 @@ class Node:
         if threading.current_thread() is not self._thread:
             self.wake()
         return True
-
-    def post(self, to: Link | bytes, message: c.Message | bytes) -> None:
-        """Queue a control message, from any thread."""
-        data = message if isinstance(message, bytes) else c.encode_message(message)
-        self.send(to, [data])
-
-    def post_pages(
-        self, to: Link | bytes, make: Callable[[list[T], c.Page], c.Message], entries: Sequence[T]
-    ) -> None:
-        """Queue what is to be said of some entries (`encode_pages`), from any thread."""
-        for page in c.encode_pages(make, entries):
-            self.send(to, [page])
 
     # --- the thread ---
 
@@ -293,9 +402,9 @@ class Node:
             self._read_inlet(owner)
         elif owner is self._fanout:
             self.publisher.subscribers.called = True
-        elif self.gate.on_readable(owner):
+        elif self.connections.on_readable(owner):
             pass
-        elif not self.publisher.on_member(owner):
+        elif not self.publisher.groups.on_readable(owner, time.monotonic()):
             self.links.on_readable(owner)
 
     def _read_inlet(self, inlet: Inlet) -> None:
@@ -324,7 +433,7 @@ class Node:
 
     def _tend_inlets(self, now: float) -> float:
         failure: Exception | None = None
-        for inlet in self.inlets().values():
+        for inlet in self.inlets.all().values():
             try:
                 inlet.tend(now)
             except Exception as error:  # the others are looked after all the same
@@ -335,7 +444,7 @@ class Node:
 
     def _say_status(self, now: float) -> float:
         while self._reported:
-            self.reports.want(self._reported.pop(), self.links.up())
+            self.reports.want(self._reported.pop(), self._table.up())
         return self.reports.on_tick(now)
 
     def _on_ping(self, now: float) -> float:
@@ -348,7 +457,7 @@ class Node:
             self.reception.on_ping(now)
             self.reception.forget_silent(now)
             for intake in list(self.intakes.values()):
-                self.reports.want(intake, self.links.up())
+                self.reports.want(intake, self._table.up())
             for member in list(self.members.values()):
                 member.sign_of_life()
         return self._ping_due
@@ -373,17 +482,17 @@ class Node:
         self.reception.await_byes(time.monotonic() + min(BYE_S, self._linger_s))
 
     def _close_sockets(self) -> None:
-        members = [*self.members.values(), *self.parting.values()]
+        members = [*self.members.values(), *self.inlets.parting.values()]
         self.guard.each(
             [
                 self.finder.close,
-                self.gate.close,
+                self.connections.close,
                 self.links.close,
                 partial(self.publisher.close, self._linger_s),
                 partial(self._server.close, self._linger_s),
                 *(intake.close for intake in list(self.intakes.values())),
                 *(member.close for member in members),
-                self._context.close,
+                self.context.close,
                 settle_loans,
                 self._call.wakeup.close,
                 self.questions.close,
@@ -393,67 +502,109 @@ class Node:
 
     # --- what others are told ---
 
-    def stream_names(self) -> list[str]:
-        """The streams that can be had here, our own and recorded ones."""
-        recorded = [] if self.recorder is None else self.recorder.lender.names()
-        return [info.name for info in self.publisher.infos()] + recorded
-
-    def hello(self, address: str, nonce: bytes) -> c.Hello:
-        """What we say to a peer that we dial."""
-        return c.Hello(
-            peer=self.config.name,
-            instance=self.instance,
-            mesh=self.config.mesh,
-            dialled=address,
-            listen=self.addresses,
-            streams=_some_names(self.stream_names()),
-            software=self.software,
-            nonce=nonce,
-        )
+    def announce(self) -> None:
+        """Our streams have changed: tell everyone, from any thread."""
+        self.call(self._announce)
 
     def _announce(self) -> None:
-        """Our streams have changed: tell everyone."""
         self.reception.announce()
         self.links.hello_all()
 
-    def _log_entries(self) -> list[LogEntry]:
-        """The logs that others may read here."""
-        recorded = [] if self.recorder is None else self.recorder.lender.entries()
-        return own_entries(self.publisher) + recorded
+    def _doings(self) -> Doings:
+        """What our card says that we do."""
+        streams = tuple(sorted(info.name for info in self.publisher.infos()))
+        groups = {member.options.group for member in list(self.members.values())}
+        roles = {
+            "publisher": streams,
+            "subscriber": self.intakes,
+            "worker": groups,
+            "recorder": self.recorder,
+        }
+        does = tuple(role for role, what in roles.items() if what)
+        return Doings(streams, tuple(sorted(groups)[:GROUPS_MAX]), does)
 
-    def clients(self) -> list[Client]:
-        """Those who dialled us."""
-        return list(self.reception.clients.values())
+    def _cut_off(self, changed: set[bytes], now: float) -> None:
+        """Some may not do what they could: all come in anew, and those who may not stay out."""
+        users = {key.hex().encode() for key in changed}
+        self.reception.forget_users(users, now)
+        self.service.forget_users(users)
+        self.links.cut_off(changed)
+        self.counters["cut_off"] += len(changed)
+        count = self.connections.cut_all()
+        log.warning("%d keys may do less than before: %d connections begin anew", len(users), count)
+        self.publisher.renew_seals(now)
 
-    def client_items(self) -> list[tuple[bytes, Client]]:
-        """They, and how to reach them."""
-        return list(self.reception.clients.items())
-
-    def look(self) -> int:
+    def _look(self) -> int:
         """Cut connections, but for those of the two ports, that never finish what they send."""
-        count = sum(link.client.look() for link in self.links.all())
+        count = sum(link.client.look() for link in self._table.all())
         count += sum(intake.look() for intake in list(self.intakes.values()))
         count += sum(member.look() for member in list(self.members.values()))
         return count + self.publisher.groups.look()
 
     # --- subscriptions ---
 
-    def fanout_client(self) -> FanoutClient:
+    def new_intake(
+        self,
+        kind: type[AnyIntake],
+        topics: TopicFilter,
+        codec: Codec | None,
+        type_: Any,
+        start: StartAt,
+    ) -> AnyIntake:
+        """A subscription that has yet to be added."""
+        config = self.config
+        return kind(
+            secrets.randbits(63),
+            topics,
+            self._fanout_client(),
+            self.tuning,
+            config.mesh,
+            self.post,
+            self.report,
+            codec,
+            type_,
+            start,
+            config.interface,
+            config.second_interface or "",
+            config.security,
+        )
+
+    def _new_recorder(self, config: Record) -> Recorder:
+        subs = self.publisher.subscribers.subs
+        lender = Lender(
+            self.config,
+            self.instance,
+            self._control,
+            self.wake,
+            self.announce,
+            lambda sub: sub in subs,
+        )
+        return Recorder(
+            self.config,
+            config,
+            lender,
+            self.counters,
+            self._record,
+            lambda intake: self.call(partial(self.drop_intake, intake)),
+        )
+
+    def _record(self, topics: TopicFilter, start: StartAt) -> RecorderIntake:
+        intake = self.new_intake(RecorderIntake, topics, None, Any, start)
+        self.add_intake(intake, "record")
+        return intake
+
+    def _fanout_client(self) -> FanoutClient:
         """A data socket for a subscription."""
         self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
         kind = ApartFanoutClient if self.gate.apart else FanoutClient
-        return kind(self._context, self.tuning.queue_frames)
-
-    def inlets(self) -> dict[int, Intake | Member]:
-        """All subscriptions and members of groups, by their numbers."""
-        return {**self.intakes, **self.members}
+        return kind(self.context, self.tuning.queue_frames)
 
     def add_intake(self, intake: Intake, name: str) -> None:
         """Subscribe with every publisher that is or will be there."""
         self.intakes[intake.sub] = intake
-        self.names[intake.sub] = name
+        self.inlets.names[intake.sub] = name
         feeds = [feed for feed in self.config.feeds if intake.filter.overlaps(feed.pattern)]
         if feeds:
             intake.notify(Join(tuple(feeds)))
@@ -463,29 +614,29 @@ class Node:
         """Close a subscription: its last figures go to the publishers."""
         if self.intakes.pop(intake.sub, None) is None:
             return
-        for link in self.links.up():
+        for link in self._table.up():
             self.reports.say(intake, link, intake.sources_of(link), closed=True)
-        self.call(lambda: self.links.forget(intake.sub))
+        self.call(lambda: self.offers.forget(intake.sub))
         intake.close()
         release(intake.bookmarks)
-        self.names.pop(intake.sub, None)
+        self.inlets.names.pop(intake.sub, None)
 
     def work_inlet(self, prefetch: int) -> WorkInlet:
         """A socket for a member of a work group."""
         self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
-        return (ApartWorkInlet if self.gate.apart else WorkInlet)(self._context, prefetch)
+        return (ApartWorkInlet if self.gate.apart else WorkInlet)(self.context, prefetch)
 
     def add_member(self, member: Member, name: str) -> None:
         """Join the group at every publisher that is or will be there."""
         self.members[member.sub] = member
-        self.names[member.sub] = name
+        self.inlets.names[member.sub] = name
         self._offer(member)
 
     def _offer(self, inlet: Intake | Member) -> None:
-        met = self.links.linked()
-        self.call(lambda: self.links.offer_all(inlet, met))
+        met = [link.instance for link in self._table.up()]
+        self.call(lambda: self.offers.offer_all(inlet, met))
 
     def drop(self, inlet: Intake | Member) -> None:
         """Close a subscription or a member."""
@@ -497,9 +648,9 @@ class Node:
     def drop_member(self, member: Member) -> None:
         """A member leaves: what it has not done goes to others."""
         if self.members.pop(member.sub, None) is not None:
-            self.call(lambda: self.links.forget(member.sub))
-            self.parting[member.sub] = member
-            self.names.pop(member.sub, None)
+            self.call(lambda: self.offers.forget(member.sub))
+            self.inlets.parting[member.sub] = member
+            self.inlets.names.pop(member.sub, None)
             member.leave()
             self.wake()
 
@@ -508,104 +659,37 @@ class Node:
         if threading.current_thread() is self._thread:
             return  # which has to read the answers
         deadline = time.monotonic() + min(timeout, FAREWELL_S)
-        for member in list(self.parting.values()):
+        for member in list(self.inlets.parting.values()):
             member.seen_off.wait(max(0.0, deadline - time.monotonic()))
             self._part_with(member)
 
     def _end_farewells(self, now: float) -> float:
         """Close the sockets of members that left, whether or not anybody waits for that."""
-        for member in list(self.parting.values()):
+        for member in list(self.inlets.parting.values()):
             if member.seen_off.is_set() or now >= member.left_at + FAREWELL_S:
                 self._part_with(member)
-        left = [member.left_at for member in list(self.parting.values())]
+        left = [member.left_at for member in list(self.inlets.parting.values())]
         return min(left, default=NEVER) + FAREWELL_S
 
     def _part_with(self, member: Member) -> None:
         member.close()  # first: whoever does not find it in `parting` takes it for closed
-        self.parting.pop(member.sub, None)
-
-    def on_silence(self, link: Link) -> None:
-        """A publisher is not going to answer members that have left it."""
-        for member in list(self.parting.values()):
-            member.on_silence(link)
-
-    def on_group_message(self, link: Link, message: c.Joined | c.Unjoined | c.Kept) -> None:
-        """A publisher has taken one of our members, or not, or has kept what it said."""
-        parted = self.parting.get(message.sub)
-        member = self.members.get(message.sub) or parted
-        if member is None:
-            return
-        if isinstance(message, c.Kept):
-            member.on_kept(link, message)
-            return
-        if parted is not None:
-            if isinstance(message, c.Unjoined):
-                parted.on_silence(link)
-            return
-        if isinstance(message, c.Joined):
-            member.on_joined(link, message, data_address(link.address, message.work))
-            member.tend(time.monotonic(), force=True)
-            return
-        member.on_unjoined(link, message)
-        member.tend(time.monotonic(), force=True)
-        if not message.refused:
-            self.links.rejoin(link, member)
+        self.inlets.parting.pop(member.sub, None)
 
     def tell_committed(self, intake: Intake, positions: list[Position]) -> None:
         """Publishers whose logs wait for this subscription need not keep what it is done with."""
-        for link in self.links.up():
-            self.links.commit(link, intake, positions)
+        for link in self._table.up():
+            self.offers.commit(link, intake, positions)
 
     def report(self, intake: Intake) -> None:
         """A consumer has come a good way: its publishers should know."""
         self._reported.add(intake)
         self.wake()
 
-    def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:
-        """Something for one of our subscriptions."""
-        if isinstance(message, c.Pong | c.Bye):
-            final = isinstance(message, c.Bye)
-            hints = [TailHint(tail.stream, tail.epoch, tail.next, final) for tail in message.tails]
-            if isinstance(message, c.Pong):
-                self.links.follow(message.recorded)
-                hints += [
-                    TailHint(t.stream, t.epoch, t.next, lender=link) for t in message.recorded
-                ]
-            for intake in list(self.intakes.values()):
-                for hint in hints:
-                    intake.notify(hint)
-            return
-        member = self.members.get(message.sub)  # type: ignore[union-attr]
-        if member is not None and isinstance(message, c.Gone):
-            member.notify(message)
-        target = self.intakes.get(message.sub)  # type: ignore[union-attr]
-        if target is not None:
-            self._hand_in(target, link, message, frame)
-
-    def _hand_in(self, intake: Intake, link: Link, message: c.Message, frame: bytes | None) -> None:
-        if isinstance(message, c.Repair):
-            if frame is None:
-                raise ProtocolError("a repair without a frame")
-            intake.notify(RepairFrame(link, message.stream, frame, message.answers))
-        elif isinstance(message, c.StatusPlease):
-            intake.tend(time.monotonic(), force=True)
-            self.reports.want(intake, [link], message.number)
-        elif isinstance(message, c.Subscribed | c.Gone):
-            if isinstance(message, c.Subscribed):
-                self.links.unconfirmed.settled(link, message.sub, message.stream)
-                intake.refusals.pop(message.stream, None)
-            intake.notify(Said(link, message.stream, message))
-        elif isinstance(message, c.Unsubscribed):
-            self.links.on_unsubscribed(link, intake, message)
-        elif isinstance(message, c.Evicted | c.Rekey):
-            intake.notify(message)
-        intake.tend(time.monotonic())
-
     # --- figures ---
 
     def refusal(self) -> PeerRefused | None:
         """The refusal, if nobody that we dialled will talk to us."""
-        return self.links.refusal()
+        return self._table.refusal()
 
     def ledger(self) -> Ledger:
         """All rows that this peer can speak for, by the last reports."""
@@ -616,12 +700,13 @@ class Node:
 
     def label(self, sub: int) -> str:
         """How a subscription of ours is called at its publishers."""
-        return f"{self.config.name}/{self.names.get(sub) or '-'}#{sub & 0xFFFFFF:06x}"
+        return f"{self.config.name}/{self.inlets.names.get(sub) or '-'}#{sub & 0xFFFFFF:06x}"
 
     def stats(self) -> dict[str, Any]:
         """Figures of this peer, as plain data."""
         # Copies are made at once; other threads count while they are added up.
-        counters = self.counters.copy() + self.publisher.counters.copy() + self.gate.tallies()
+        counters = self.counters.copy() + self.publisher.counters.copy()
+        counters += self.connections.tallies()
         return {
             "peer": self.config.name,
             "mesh": self.config.mesh,
@@ -635,17 +720,28 @@ class Node:
                 {"stream": stream, "address": address}
                 for stream, address in self.publisher.gates.rivals.items()
             ],
-            "subscriptions": [self._intake_stats(i) for i in list(self.intakes.values())],
-            "members": [self._intake_stats(m) for m in list(self.members.values())],
+            "subscriptions": [self.inlet_stats(i) for i in list(self.intakes.values())],
+            "members": [self.inlet_stats(m) for m in list(self.members.values())],
             **({} if self.recorder is None else {"recorder": self.recorder.stats()}),
-            "links": self.links.stats(),
-            "clients": [client.peer for client in self.clients()],
-            "security": self.gate.stats(),
-            "quotas": self.gate.quotas(),
+            "links": self._table.stats(),
+            "clients": [client.peer for client in list(self._clients.values())],
+            "security": {**self.gate.stats(), **self.connections.stats()},
+            "quotas": self.gate.shares(self._quotas()),
             "peers": [info.as_dict() for info in self.finder.peers()],
             "discovery": self.finder.stats(),
             "counters": dict(sorted(counters.items())),
         }
+
+    def _quotas(self) -> dict[str, Quota]:
+        quotas = {
+            "subscriptions": self.publisher.subscribers.quota,
+            "members": self.publisher.groups.quota,
+            "prefixes": self._fanout.prefixes,
+            "reads": self.service.quota,
+        }
+        if self.recorder is not None:
+            quotas["recorded streams"] = self.recorder.lender.quota
+        return quotas
 
     def _problem(self) -> str | None:
         """Why some part of the peer does not work; `None` while all do."""
@@ -654,20 +750,9 @@ class Node:
             guards += self.recorder.guards()
         return next((guard.problem for guard in guards if guard.problem is not None), None)
 
-    def _intake_stats(self, inlet: Intake | Member) -> dict[str, Any]:
+    def inlet_stats(self, inlet: Intake | Member) -> dict[str, Any]:
+        """Figures of a subscription or of a member."""
         return inlet_stats(self.label(inlet.sub), inlet)
-
-
-def _some_names(streams: list[str]) -> list[str]:
-    """Names for a hello: that there are streams is what it says, and a `welcome` says which."""
-    some: list[str] = []
-    left = HELLO_NAMES_BYTES_MAX
-    for name in streams[:HELLO_STREAMS_MAX]:
-        left -= len(name.encode())
-        if left < 0 and some:
-            break
-        some.append(name)
-    return some
 
 
 def _host(interface: str) -> str:

@@ -177,21 +177,7 @@ class PeerBase:
             begin = dataclasses.replace(begin, committed=bookmarks.read())
         elif hold:
             raise ConfigError("hold", "goes with start='committed': it holds what comes after that")
-        intake = Intake(
-            secrets.randbits(63),
-            wanted,
-            node.fanout_client(),
-            node.tuning,
-            node.config.mesh,
-            node.post,
-            node.report,
-            chosen,
-            type,
-            begin,
-            node.config.interface,
-            node.config.second_interface or "",
-            node.config.security,
-        )
+        intake = node.new_intake(Intake, wanted, chosen, type, begin)
         intake.bookmarks = bookmarks
         intake.hold = bool(hold)
         node.add_intake(intake, name)
@@ -451,7 +437,9 @@ class Peer(PeerBase):
             if refusal is not None:
                 raise refusal
             if deadline is not None and time.monotonic() >= deadline:
-                links = ", ".join(f"{link.address} is {link.state}" for link in node.links.all())
+                links = ", ".join(
+                    f"{link.address} is {link.state}" for link in node.links.table.all()
+                )
                 raise WaitTimeout(f"{have} of {count} peers ({links or 'none known'})")
             time.sleep(0.005)
 
@@ -481,3 +469,8 @@ def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
     """Who has not received everything."""
     names = sorted({f"{claim.label} at {claim.received}" for claim in behind})
     return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
+
+
+def node_of(peer: PeerBase) -> Node:
+    """Return what an open peer consists of, for edges, tools and tests; raises `ClosedError`."""
+    return peer._open_node()

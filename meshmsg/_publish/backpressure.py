@@ -6,13 +6,12 @@ subscribers report, by their leaving, or by who has waited long enough.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from meshmsg._model.errors import ClosedError, NameInUse, PublishTimeout
 from meshmsg._publish.published_stream import Outlet
+from meshmsg._publish.streams import Streams
 
 #: Waits are cut to this, so that Ctrl-C is noticed.
 SIGNALS_S = 0.5
@@ -21,12 +20,10 @@ SIGNALS_S = 0.5
 class StreamGates:
     """Lets publishers wait, and calls them when their streams open."""
 
-    def __init__(
-        self, changed: threading.Condition, routes: Mapping[str, Outlet], counters: Counter[str]
-    ) -> None:
-        self._changed = changed  # on the lock of the publishing side
+    def __init__(self, streams: Streams, routes: Mapping[str, Outlet]) -> None:
+        self._changed = streams.changed
         self._routes = routes
-        self.counters = counters
+        self._counters = streams.counters
         self.closed = False  #: nothing is published any more
         self.closed_text = "the peer is closed"  #: what those are told who would go on
         #: Streams that are taken from another peer of our name, and where that one is.
@@ -48,7 +45,7 @@ class StreamGates:
                 if on_gate not in outlet.gate_waiters:
                     outlet.gate_waiters.append(on_gate)
                 return False
-            self.counters["publish_waits"] += 1
+            self._counters["publish_waits"] += 1
             deadline = None if timeout is None else time.monotonic() + timeout
             while outlet.gated and not self.closed:
                 self.check_name(outlet)

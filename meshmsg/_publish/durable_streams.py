@@ -10,24 +10,21 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from meshmsg._model.codecs import codec_for
-from meshmsg._model.config import Stream
+from meshmsg._model.config import PeerConfig, Stream
 from meshmsg._model.errors import LogError
 from meshmsg._model.log_policy import Retention
+from meshmsg._publish.published_stream import Outlet
+from meshmsg._publish.streams import Streams
 from meshmsg._replay.log_reads import Chapter, Replay
 from meshmsg._replay.recorded_log import adopt
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.log_limit import LogLimit
 from meshmsg._wire.control import Commit, Nack, Start
 from meshmsg.recovery.log.appender import LogSettings
 from meshmsg.recovery.log.writer import LogWriter
 from meshmsg.recovery.stream.loss_detector import NEVER
-
-if TYPE_CHECKING:
-    from meshmsg._publish.published_stream import Outlet
-    from meshmsg._publish.publisher import PublisherSide
-    from meshmsg._publish.subscribers import RemoteSubscription
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -42,18 +39,29 @@ LIVE_NS = 100_000_000
 class DurableSide:
     """All logs of a peer."""
 
-    def __init__(self, side: PublisherSide, name: str) -> None:
-        self._side = side
-        self.counters = side.counters
+    def __init__(
+        self,
+        config: PeerConfig,
+        streams: Streams,
+        control: ControlSender,
+        wake: Callable[[], None],
+        send_safe: Callable[[Outlet], None],
+    ) -> None:
+        self._config = config
+        self._streams = streams
+        self._control = control
+        self._wake = wake
+        self._send_safe = send_safe  # what has come to the disk; with the lock held
+        self._counters = streams.counters
         self.logs: list[LogWriter] = []
-        self.notes = LogLimit(log, side.counters)
+        self._notes = LogLimit(log, streams.counters)
         self.error: LogError | None = None  #: why a log was not closed properly
-        self.replay = Replay(f"meshmsg-{name}", self.counters, self._is_live)
-        self._again: dict[tuple[int, str], tuple[float, float, Callable[[], None]]] = {}
+        self.replay = Replay(f"meshmsg-{config.name}", streams.counters, self._is_live)
+        self._again: dict[tuple[int, str], tuple[float, Callable[[], None]]] = {}
 
     def open_log(self, stream: Stream, name: str, epoch: int) -> LogWriter:
         """The log of a durable stream, with a new epoch begun; raises `LogError`."""
-        config = self._side._config
+        config = self._config
         assert config.data_dir is not None
         writer = LogWriter(
             config.data_dir,
@@ -92,77 +100,67 @@ class DurableSide:
         Raises `LogError`, `WaitTimeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        for outlet in list(self._side._outlets.values()):
+        for outlet in list(self._streams.outlets.values()):
             if outlet.log is not None:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 outlet.log.flush(left)
                 if outlet.sender.holds:
-                    with self._side._lock:
-                        self.send_safe(outlet)
+                    with self._streams.lock:
+                        self._send_safe(outlet)
 
-    def send_safe(self, outlet: Outlet) -> None:
-        """With the lock held: send what has become safe, in order, whoever published it."""
-        side = self._side
-        if outlet.log is None or side._fanout is None:
-            return
-        for frame in outlet.sender.release(outlet.log.durable, now=time.monotonic()):
-            side._send_frame(outlet, frame)
+    # --- who starts in the past ---
 
-    # --- subscriptions that start in the past ---
-
-    def wants(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> bool:
-        """Whether a subscription has to be seen to here: only the log knows where it starts."""
-        if outlet.log is None:
-            return False
-        if remote.hold:
-            return True
-        if start.kind in ("live", "origin"):
-            return False
-        return start.kind != "resume" or start.epoch != outlet.epoch
-
-    def admit(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
-        """With the lock held: find where a start lies in the log, then admit."""
-        key = (remote.sub, outlet.stream)
-        self._again.pop(key, None)
-        job = partial(self._try_to_admit, remote, outlet, start, RETRY_S)
-        self.replay.submit(("admit", *key), job)
-
-    def _try_to_admit(
-        self, remote: RemoteSubscription, outlet: Outlet, start: Start, retry_s: float
+    def look_up(
+        self,
+        key: tuple[int, str],
+        label: str,
+        job: Callable[[], None],
+        put_off: Callable[[str], bool] = lambda problem: True,
     ) -> None:
-        """On the replay's thread.  What cannot be read now is tried again, for as long as it is."""
+        """With the lock held: have somebody's start looked up in a log, by `job`.
+
+        On the replay's thread.  What cannot be read now is tried again, for as long as `put_off`,
+        which is called with the lock held, returns True.
+        """
+        self._again.pop(key, None)
+        self._submit(key, partial(self._try, key, label, job, put_off, RETRY_S))
+
+    def _submit(self, key: tuple[int, str], job: Callable[[], None]) -> None:
+        self.replay.submit(("start", *key), job)
+
+    def _try(
+        self,
+        key: tuple[int, str],
+        label: str,
+        job: Callable[[], None],
+        put_off: Callable[[str], bool],
+        retry_s: float,
+    ) -> None:
         try:
-            self._admit(remote, outlet, start)
+            job()
         except LogError as error:
             later = min(retry_s * 2, RETRY_MAX_S)
-            again = partial(self._try_to_admit, remote, outlet, start, later)
-            with self._side._lock:
-                if self._side.subscribers.subs.get(remote.sub) is not remote:
+            with self._streams.lock:
+                if not put_off(error.problem):
                     return
-                self.try_again((remote.sub, outlet.stream), retry_s, again)
-                self._side.subscribers.put_off(remote, outlet, error.problem)
+                self._counters["admission_retries"] += 1
+                again = partial(self._try, key, label, job, put_off, later)
+                self._again[key] = (time.monotonic() + retry_s, again)
             text = "%s has to wait for its start: %s"
-            self.notes.error(text, remote.label, error, key=error.problem)
-            self._side._wake()
+            self._notes.error(text, label, error, key=error.problem)
+        self._wake()  # members come and go on the I/O thread only
 
-    def try_again(self, key: tuple[int, str], retry_s: float, job: Callable[[], None]) -> None:
-        """With the lock held: do what could not be done now after this long."""
-        self.counters["admission_retries"] += 1
-        self._again[key] = (time.monotonic() + retry_s, retry_s, job)
+    def find(self, outlet: Outlet, start: Start, holder: str) -> tuple[Start, list[Chapter]]:
+        """On the replay's thread: where a start lies in this epoch, and what comes before that.
 
-    def _admit(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
-        side = self._side
-        assert outlet.log is not None
-        begin, chapters = self._find(outlet, start)
-        if remote.hold and self._hold(remote, outlet, begin, chapters):
-            begin, chapters = self._find(outlet, start)  # what is there now stays there
-        with side._changed:
-            if side.subscribers.subs.get(remote.sub) is remote and side._fanout is not None:
-                side.subscribers.admit_to(remote, outlet, begin, chapters, time.monotonic())
-                side._changed.notify_all()
+        From there on the log is kept for its `holder`, if that is not empty.  Raises `LogError`.
+        """
+        found = self._find(outlet, start)
+        if holder and self._hold(holder, outlet, *found):
+            found = self._find(outlet, start)  # what is there now stays there
+        return found
 
     def _find(self, outlet: Outlet, start: Start) -> tuple[Start, list[Chapter]]:
-        """Where a start lies in the current epoch, and what comes before that."""
         assert outlet.log is not None
         if start.kind == "live" or start.kind == "origin":
             return start, []
@@ -172,17 +170,15 @@ class DurableSide:
 
     def on_tick(self, now: float) -> float:
         """With the lock held: try again what is due; returns when to come again."""
-        for key, (due, _, job) in list(self._again.items()):
+        for key, (due, job) in list(self._again.items()):
             if due <= now:
                 del self._again[key]
-                self.replay.submit(("admit", *key), job)
-        return min((due for due, _, _ in self._again.values()), default=NEVER)
+                self._submit(key, job)
+        return min((due for due, _ in self._again.values()), default=NEVER)
 
     # --- who holds the log ---
 
-    def _hold(
-        self, remote: RemoteSubscription, outlet: Outlet, begin: Start, chapters: list[Chapter]
-    ) -> bool:
+    def _hold(self, holder: str, outlet: Outlet, begin: Start, chapters: list[Chapter]) -> bool:
         """Keep what a subscription has yet to read, from where it starts; whether that is new."""
         assert outlet.log is not None
         if chapters:
@@ -191,26 +187,25 @@ class DurableSide:
             epoch, seq = outlet.epoch, begin.value if begin.kind == "resume" else outlet.next
             if begin.kind == "origin":
                 seq = outlet.sender.origin
-        return outlet.log.hold(remote.cursor, epoch, seq)
+        return outlet.log.hold(holder, epoch, seq)
 
-    def on_commit(self, remote: RemoteSubscription, message: Commit) -> None:
+    def on_commit(self, holder: str, message: Commit) -> None:
         """With the lock held: a subscription that holds the log says what it is done with."""
         for place in message.places:
-            outlet = self._side._outlets.get(place.stream)
-            known = outlet is not None and outlet.log is not None and remote.hold
-            if not known or outlet is None or outlet.log is None:
-                self.counters["strange_commits"] += 1
+            outlet = self._streams.outlets.get(place.stream)
+            if not holder or outlet is None or outlet.log is None:
+                self._counters["strange_commits"] += 1
             elif (place.epoch, place.seq) > (outlet.epoch, outlet.next):
-                self.counters["strange_commits"] += 1  # the future
+                self._counters["strange_commits"] += 1  # the future
             else:
-                outlet.log.move_hold(remote.cursor, place.epoch, place.seq)
+                outlet.log.move_hold(holder, place.epoch, place.seq)
 
     # --- repair from the log ---
 
     def _is_live(self) -> bool:
         """Whether events are being published, so that somebody waits for them."""
         since = time.time_ns() - LIVE_NS
-        return any(outlet.sent_ns > since for outlet in list(self._side._outlets.values()))
+        return any(outlet.sent_ns > since for outlet in list(self._streams.outlets.values()))
 
     def answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """Send again what only the log has, or the spill."""
@@ -219,8 +214,8 @@ class DurableSide:
 
     def _answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:
         """On the replay's thread."""
-        bytes_max = self._side._tuning.repair_bytes_max
+        bytes_max = self._config.tuning.repair_bytes_max
         folder, epoch, ranges = outlet.disk, message.epoch, message.ranges
         frames, gone = self.replay.frames(folder, epoch, ranges, bytes_max)
-        self._side.subscribers.answer_nack(link, message, frames, gone)
-        self.counters["replayed_frames"] += len(frames)
+        self._control.answer_nack(link, message, frames, gone)
+        self._counters["replayed_frames"] += len(frames)

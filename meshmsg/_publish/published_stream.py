@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 
-from meshmsg._groups.seat import Seat
 from meshmsg._model.codecs import Codec, codec_for
 from meshmsg._model.config import Stream, Tuning
 from meshmsg._publish.multicast_sender import PacketOutlet
@@ -34,7 +33,7 @@ class Outlet(OpenFrame):
         "config",
         "event_bytes_max",
         "gate_waiters",
-        "groups",
+        "has_groups",
         "log",
         "marked_by",
         "packets",
@@ -96,7 +95,7 @@ class Outlet(OpenFrame):
         self.dirty = False  #: the gathering thread was called for the open frame
         self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
-        self.groups: list[Seat] = []  #: work groups that take events
+        self.has_groups = False  #: that take events
         self.sent_ns = 0  #: when the last frame left
         self.due_ns = 0  #: an event after this time sends the open frame
 

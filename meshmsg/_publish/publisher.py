@@ -18,15 +18,15 @@ publishes faster than they read waits in `backpressure`.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from threading import get_ident
 from time import time_ns
 from typing import Any
 
+from meshmsg._access.multicast_keys import SendingSeal
 from meshmsg._groups.dispatcher import GroupSide
 from meshmsg._model.config import PeerConfig, Stream
 from meshmsg._model.errors import ClosedError, EventTooLarge, MeshError, NoStream
@@ -37,29 +37,27 @@ from meshmsg._publish.backpressure import StreamGates
 from meshmsg._publish.durable_streams import DurableSide
 from meshmsg._publish.event_runs import Run, check_notes, encode, runs_of
 from meshmsg._publish.flush_thread import GatheredSender
-from meshmsg._publish.multicast_seals import SealKeeper
 from meshmsg._publish.multicast_sender import PacketOutlet
 from meshmsg._publish.published_stream import Outlet, unconnected
 from meshmsg._publish.spill import SpillPlace
 from meshmsg._publish.stream_counts import claim_row, stream_stats, subscribers_of
+from meshmsg._publish.streams import Streams
 from meshmsg._publish.subscribers import Subscribers
 from meshmsg._publish.topic_router import RUSH_DUES, Routes, Rush
 from meshmsg._publish.volatile_epoch import volatile_epoch
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import Guard
 from meshmsg._wire.control import (
     Join,
     Settle,
     StreamInfo,
     Tail,
-    encode_message,
-    encode_pages,
     stream_wire_id,
 )
 from meshmsg._wire.frame import FrameBuilder, Note
 from meshmsg.recovery.stream.flow_control import Claim
 from meshmsg.recovery.stream.ledger import LedgerRow
 from meshmsg.recovery.stream.loss_detector import NEVER
-from meshmsg.recovery.stream.quotas import Owner
 from meshmsg.transports.udp.multicast import Inlet
 from meshmsg.transports.zmq.fanout import FanoutServer
 
@@ -87,22 +85,32 @@ LOOK_S = 0.2
 EVENT_COST = 14
 ROUTES_MAX = 200_000
 
-Send = Callable[[bytes, list[bytes]], bool]
-
 
 class PublisherSide:
     """All streams of a peer and everyone who subscribes to them."""
 
-    def __init__(self, config: PeerConfig, clock_us: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: PeerConfig,
+        clock_us: int,
+        control: ControlSender,
+        wake: Callable[[], None],
+        announce: Callable[[], None],
+    ) -> None:
         self._config = config
         self._tuning = config.tuning
         self._clock_us = clock_us  # at the start
         self._wake = wake
+        self._announce = announce
+        self.control = control
+        self._streams = streams = Streams(config.name)
         # Locks are taken in this order: this one, then that of a log (`Appender`).  Whoever writes
         # a log has only the latter, unless it publishes many: sending does not wait for a disk.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._outlets: dict[str, Outlet] = {}
+        self._lock = streams.lock
+        self._changed = streams.changed
+        self._outlets = streams.outlets
+        self.counters = streams.counters
+        self.guard = streams.guard
         self._declared = Routes[Outlet]()
         self._routes: dict[str, Outlet] = {}
         self._rush = Rush(RUSH_GAP_NS)
@@ -112,22 +120,24 @@ class PublisherSide:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         self._dirty: deque[Outlet] = deque()
         self._sending = False  # a frame is leaving
-        self._fanout: FanoutServer | None = None
-        self._send_control: Send = lambda to, parts: False
-        #: What waits to leave for somebody who dialled us, and whose places it takes.
-        self.unsent_bytes: Callable[[bytes], int] = lambda to: 0
-        self.owner_of: Callable[[bytes], Owner] = lambda to: Owner("", to)
-        self.announce: Callable[[], None] = lambda: None
-        self.counters: Counter[str] = Counter()
-        self.gates = StreamGates(self._changed, self._routes, self.counters)
-        self._pass = self.gates.wait  # the compiled core calls it by this name
-        self.subscribers = Subscribers(self)
-        self._tokens = self.subscribers.tokens  # looked at once a frame
-        self.durable = DurableSide(self, config.name)
+        self.gates = gates = StreamGates(streams, self._routes)
+        self._pass = gates.wait  # the compiled core calls it by this name
+        self.durable = durable = DurableSide(config, streams, control, wake, self._send_safe)
         self._spills = SpillPlace(config)
-        self.groups = GroupSide(self)
-        self.seals = SealKeeper(self, config.security)
-        self.guard = Guard(f"the publishing side of {config.name}", self.counters)
+        self.groups = GroupSide(
+            config,
+            streams,
+            control,
+            durable,
+            wake,
+            gates.reopen,
+            self._declare_late,
+            self._publish_dead,
+        )
+        self.subscribers = Subscribers(
+            streams, gates, control, durable, config.tuning, self.find, self.groups.takers
+        )
+        self._tokens = self.subscribers.tokens  # looked at once a frame
         name = f"meshmsg-{config.name} send"
         self._gathered = GatheredSender(name, self._send_gathered, self.counters)
         self._parts: list[Callable[[float], float]] = [
@@ -137,10 +147,9 @@ class PublisherSide:
             self.durable.on_tick,
         ]
 
-    def open(self, fanout: FanoutServer, send_control: Send) -> None:
-        """Take the sockets into use."""
-        self._fanout = fanout
-        self._send_control = send_control
+    def open(self, fanout: FanoutServer) -> None:
+        """Take the data socket into use."""
+        self._streams.fanout = fanout
         for stream in self._config.streams:
             self._declare(stream)
 
@@ -156,13 +165,30 @@ class PublisherSide:
         spill = self._spills.spill_of(stream, name, epoch)
         outlet = Outlet(stream, name, wire_id, epoch, self._tuning, writer, spill)
         if stream.transport is not None:
-            seal = self.seals.seal(name, wire_id)
+            seal = self._seal_of(name, wire_id)
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
             outlet.packets.open(time.monotonic())
         self._outlets[name] = outlet
         self._declared.add(stream.topics, outlet)
         self.groups.declare(outlet)
         return outlet
+
+    def _declare_late(self, stream: Stream) -> Outlet:
+        """With the lock held: one that others have yet to hear of."""
+        outlet = self._declare(stream)
+        self._announce()
+        return outlet
+
+    def _seal_of(self, stream: str, wire_id: int) -> SendingSeal | None:
+        """Where an allow-list tells peers apart, the keys are random and subscribers get them.
+
+        Nobody else can compute those.
+        """
+        security = self._config.security
+        if security is None:
+            return None
+        give = partial(self.subscribers.give_key, stream) if security.key_dir is not None else None
+        return SendingSeal(security, wire_id, give)
 
     @cached_property
     def _volatile_epoch(self) -> int:
@@ -324,7 +350,7 @@ class PublisherSide:
             outlet.log.sync(seq + 1)  # together with all who wait for the disk now
         if outlet.sender.sealed <= seq:
             with self._lock:
-                self.durable.send_safe(outlet)
+                self._send_safe(outlet)
 
     def _publish_idle(
         self, outlet: Outlet, topic: str, data: bytes, now_ns: int, raw: bool
@@ -355,7 +381,7 @@ class PublisherSide:
         on_gate: Callable[[], None] | None = None,
     ) -> Position | None:
         """`publish` for a Python on which threads may switch anywhere."""
-        durable = self._find(topic).log is not None  # it takes the lock, and may wait for the disk
+        durable = self.find(topic).log is not None  # it takes the lock, and may wait for the disk
         with contextlib.nullcontext() if durable else self._lock:
             return PublisherSide.publish(
                 self, topic, data, key=key, headers=headers, timeout=timeout, on_gate=on_gate
@@ -446,7 +472,7 @@ class PublisherSide:
         """Publish many events of one topic, waiting where the stream is blocked."""
         last, published = None, 0
         try:
-            outlet = self._find(topic)
+            outlet = self.find(topic)
             for run in runs_of(outlet, topic, items, keys, headers):
                 last = self.publish_run(outlet, topic, run, timeout)
                 published += len(run.payloads)
@@ -489,22 +515,16 @@ class PublisherSide:
         self._wait_safe(outlet, last)
         return Position(outlet.stream, outlet.epoch, last)
 
-    def publish_sealed(
-        self,
-        outlet: Outlet,
-        topic: str,
-        payload: bytes,
-        *,
-        raw: bool,
-        key: str | None,
-        headers: bytes,
+    def _publish_dead(
+        self, outlet: Outlet, topic: str, payload: bytes, raw: bool, key: str | None, headers: bytes
     ) -> None:
         """One event that is encoded already, on a stream that never blocks."""
         keys = {} if key is None else {0: key}
         run = Run([payload], raw, keys, {0: headers}, len(payload))
         self.publish_run(outlet, topic, run, None, _nobody)
 
-    def _find(self, topic: str) -> Outlet:
+    def find(self, topic: str) -> Outlet:
+        """The stream of a topic; raises `NoStream`, `TopicError`."""
         outlet = self._routes.get(topic)  # an outlet with an empty frame is false
         return self._route(topic) if outlet is None else outlet
 
@@ -512,21 +532,18 @@ class PublisherSide:
         check_topic(topic)
         with self._lock:
             outlet = self._declared.find(topic)
-            fresh = outlet is None and not self._config.streams
-            if fresh:
+            if outlet is None and not self._config.streams:
                 if self.gates.closed:
                     raise ClosedError(self.gates.closed_text)
-                if self._fanout is None:
+                if self._streams.fanout is None:
                     raise ClosedError("the peer is not open: use it in a with block")
-                outlet = self._declare(Stream("**"))
+                outlet = self._declare_late(Stream("**"))
             if outlet is None:
                 raise NoStream(topic, [o.config.label for o in self._outlets.values()])
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
             self._routes[topic] = outlet
-        if fresh:
-            self.announce()
-        return outlet
+            return outlet
 
     def forget_routes(self) -> None:
         """Have the next event of each topic look for its stream anew."""
@@ -536,12 +553,19 @@ class PublisherSide:
         began_ns = time_ns()
         frame = outlet.sender.seal(now=time.monotonic())
         if outlet.holds:
-            self.durable.send_safe(outlet)
+            self._send_safe(outlet)
         elif frame is not None:
             self._send_frame(outlet, frame, began_ns)
 
+    def _send_safe(self, outlet: Outlet) -> None:
+        """With the lock held: send what has become safe, in order, whoever published it."""
+        if outlet.log is None or self._streams.fanout is None:
+            return
+        for frame in outlet.sender.release(outlet.log.durable, now=time.monotonic()):
+            self._send_frame(outlet, frame)
+
     def _send_frame(self, outlet: Outlet, frame: bytes, began_ns: int = 0) -> None:
-        fanout = self._fanout
+        fanout = self._streams.fanout
         if fanout is None:
             raise ClosedError("the peer is not open: use it in a with block")
         all_sent = self._sending = True
@@ -553,9 +577,9 @@ class PublisherSide:
                 # own.
                 fanout.send(outlet.sender.tail().encode())
                 self.counters["announced_frames"] += 1
-            elif self._tokens or not outlet.groups:  # else there are members only
+            elif self._tokens or not outlet.has_groups:  # else there are members only
                 fanout.send(frame)
-            if outlet.groups:
+            if outlet.has_groups:
                 self.groups.on_frame(outlet)
         finally:
             self._sending = False
@@ -600,28 +624,21 @@ class PublisherSide:
                 busy = any(o.packets is not None and o.packets.is_busy() for o, _ in targets)
                 left = None if deadline is None else deadline - time.monotonic()
                 idle = not behind and not busy
-                if idle or self._fanout is None or (left is not None and left <= 0):
+                if idle or self._streams.fanout is None or (left is not None and left <= 0):
                     return behind
                 self.subscribers.ask_status({claim.sub for claim in behind})
                 self._changed.wait(0.02 if left is None else min(0.02, left))
 
     def waits_for_disk(self, topic: str | None = None) -> bool:
         """Whether to publish to a topic, or to any, is to wait for the disk."""
-        outlets = list(self._outlets.values()) if topic is None else [self._find(topic)]
+        outlets = list(self._outlets.values()) if topic is None else [self.find(topic)]
         return any(outlet.sender.holds for outlet in outlets)
-
-    def _post(self, link: bytes, message: Any) -> None:
-        self._send_control(link, [encode_message(message)])
-
-    def _post_pages(self, link: bytes, make: Any, entries: Any) -> None:
-        for page in encode_pages(make, entries):
-            self._send_control(link, [page])
 
     # --- the I/O thread ---
 
     def on_tick(self, now: float) -> float:
         """Send heartbeats that are due, evict; returns when to come again."""
-        fanout = self._fanout
+        fanout = self._streams.fanout
         assert fanout is not None
         with self._changed:
             due = now + LOOK_S if self._outlets else NEVER
@@ -647,7 +664,7 @@ class PublisherSide:
                 fanout.send(sender.heartbeat(now=now).encode())
             due = sender.heartbeat_due()
         if sender.holds:
-            self.durable.send_safe(outlet)  # of whoever was interrupted while it waited
+            self._send_safe(outlet)  # of whoever was interrupted while it waited
         if outlet.gated:
             due = min(due, now + 0.05)
             for claim in sender.flow.on_deadline(now=now):
@@ -685,23 +702,18 @@ class PublisherSide:
         with self._changed:
             self.groups.on_settle(link, message, now)
 
-    def on_member(self, monitor: Any) -> bool:
-        """The connection of a member came or went; `False` if it is not one."""
-        if not self.groups.watches(monitor):
-            return False
-        with self._changed:
-            return self.groups.on_readable(monitor, time.monotonic())
-
-    def forget_silent_members(self, last_seen: Mapping[bytes, float], now: float) -> None:
-        """Members whose peers gave no sign of life for too long are lost."""
-        with self._changed:
-            self.groups.forget_silent(last_seen, now)
-
     def forget_connection(self, fd: int) -> None:
         """A connection to the data socket is gone."""
         with self._lock:
-            if self._fanout is not None:
-                self._fanout.forget(fd)
+            if self._streams.fanout is not None:
+                self._streams.fanout.forget(fd)
+
+    def renew_seals(self, now: float) -> None:
+        """Somebody may read less than before: all multicast streams get other keys."""
+        with self._lock:
+            for outlet in self._outlets.values():
+                if outlet.packets is not None and outlet.packets.seal is not None:
+                    outlet.packets.seal.renew(now)
 
     def set_rivals(self, rivals: Mapping[str, str]) -> None:
         """Shut the streams that are taken from another peer of our name, and open the others."""
@@ -741,9 +753,19 @@ class PublisherSide:
         """What looks after the threads of this side."""
         return [self._gathered.guard, self.durable.replay.guard, self.groups.keeper.guard]
 
-    def count(self) -> int:
-        """How many streams there are."""
-        return len(self._outlets)
+    def outlets(self) -> list[Outlet]:
+        """The streams; without the lock."""
+        return list(self._outlets.values())
+
+    def topics_of(self, stream: str) -> str | None:
+        """The topics of one of our streams."""
+        outlet = self._outlets.get(stream)
+        return None if outlet is None else outlet.config.topics
+
+    def links_of(self, sub: int) -> list[bytes]:
+        """The connections of the subscription and the member of this number."""
+        known = (self.subscribers.subs.get(sub), self.groups.members.get(sub))
+        return [one.link for one in known if one is not None]
 
     def infos(self) -> list[StreamInfo]:
         """The streams as they are announced."""
@@ -771,9 +793,9 @@ class PublisherSide:
     def set_fault(self, fault: Callable[[bytes], bool] | None) -> None:
         """Lose messages on purpose (see `meshmsg.testing`)."""
         with self._lock:
-            if self._fanout is None:
+            if self._streams.fanout is None:
                 raise ClosedError("the peer is not open")
-            self._fanout.fault = fault
+            self._streams.fanout.fault = fault
 
     def set_packet_fault(
         self, fault: Callable[[bytes], bool] | None, at: tuple[str, int] | None = None
@@ -805,9 +827,9 @@ class PublisherSide:
 
     def injected_drops(self) -> int:
         """Messages and packets lost on purpose."""
-        if self._fanout is None:
+        if self._streams.fanout is None:
             return 0
-        lost = self._fanout.counters["injected_drops"]
+        lost = self._streams.fanout.counters["injected_drops"]
         for outlet in self._outlets.values():
             if outlet.packets is not None:
                 lost += outlet.packets.server.counters["injected_drops"]
@@ -818,7 +840,7 @@ class PublisherSide:
         with self._changed:
             for outlet in self._outlets.values():
                 outlet.gated = True
-                if self._fanout is not None:
+                if self._streams.fanout is not None:
                     self._send_open(outlet)  # what was added since the last flush
                 if outlet.packets is not None and not self.gates.closed:
                     outlet.packets.end(time.monotonic())
@@ -830,7 +852,7 @@ class PublisherSide:
         """Close the data socket."""
         self._gathered.close()
         with self._lock:
-            fanout, self._fanout = self._fanout, None
+            fanout, self._streams.fanout = self._streams.fanout, None
             for outlet in self._outlets.values():
                 if outlet.packets is not None:
                     outlet.packets.server.close()

@@ -5,31 +5,34 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
+from meshmsg._model.config import Tuning
 from meshmsg._model.errors import ClosedError
-from meshmsg._model.message_fields import NACK_RANGES_MAX, as_text
+from meshmsg._model.message_fields import as_text
 from meshmsg._model.topics import TopicFilter
+from meshmsg._publish.backpressure import StreamGates
+from meshmsg._publish.durable_streams import DurableSide
 from meshmsg._publish.published_stream import Outlet
 from meshmsg._publish.stream_counts import claim_row
+from meshmsg._publish.streams import Streams
 from meshmsg._replay.log_reads import Chapter
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._wire.control import (
     Commit,
     Evicted,
     Figures,
-    Gone,
     Nack,
-    Repair,
+    Rekey,
     Start,
     Status,
     StatusPlease,
     Subscribe,
     Subscribed,
     Unsubscribed,
-    encode_message,
     subscription_token,
 )
 from meshmsg.recovery.stream.absence import Absence
@@ -37,19 +40,12 @@ from meshmsg.recovery.stream.ledger import LedgerRow
 from meshmsg.recovery.stream.loss_detector import NEVER
 from meshmsg.recovery.stream.quotas import Owner, Quota
 
-if TYPE_CHECKING:
-    from meshmsg._publish.publisher import PublisherSide
-
 log = logging.getLogger("meshmsg.peer")
 
 FINISHED_MAX = 1000
 #: Of all who dial, and of one of them.
 SUBSCRIPTIONS_MAX = 10_000
 SUBSCRIPTIONS_EACH_MAX = 2000
-#: No further repairs while so much waits to leave for whoever asks.
-REPAIR_UNSENT_BYTES_MAX = 16 * 1024 * 1024
-
-Range = tuple[int, int]
 
 
 class RemoteSubscription:
@@ -64,8 +60,7 @@ class RemoteSubscription:
         self.link = link
         self.peer = peer
         self.label = f"{peer}/{request.name or '-'}#{request.sub & 0xFFFFFF:06x}"
-        self.hold = request.hold and bool(request.name)
-        self.cursor = f"{peer}/{request.name}"  #: by which a log knows what it holds for it
+        self.holder = self.holder_of(request)  #: by which a log knows what it keeps for it
         self.filter = TopicFilter(request.patterns)
         self.starts: dict[str, Start] = {}
         self.admitted: set[str] = set()
@@ -75,17 +70,35 @@ class RemoteSubscription:
         self.resumed: set[str] = set()  #: streams on which it was here, until it was forgotten
         self.answered = 0
 
+    def holder_of(self, request: Subscribe) -> str:
+        """Return under which name logs are kept for the subscription; empty if they are not."""
+        return f"{self.peer}/{request.name}" if request.hold and request.name else ""
+
 
 class Subscribers:
     """All subscriptions of other peers; they share the publishing side's lock."""
 
-    def __init__(self, side: PublisherSide) -> None:
-        self._side = side
-        self._gates = side.gates
-        self._lock = side._lock
-        self._changed = side._changed
-        self._outlets = side._outlets
-        self.counters = side.counters
+    def __init__(
+        self,
+        streams: Streams,
+        gates: StreamGates,
+        control: ControlSender,
+        durable: DurableSide,
+        tuning: Tuning,
+        find: Callable[[str], Outlet],
+        members: Callable[[Outlet, str], int],
+    ) -> None:
+        self._streams = streams
+        self._lock = streams.lock
+        self._changed = streams.changed
+        self._outlets = streams.outlets
+        self._gates = gates
+        self._control = control
+        self._durable = durable
+        self._tuning = tuning
+        self._find = find  # the stream of a topic
+        self._members = members  # how many members of groups take a topic of a stream
+        self.counters = streams.counters
         self.subs: dict[int, RemoteSubscription] = {}
         self.away: dict[int, RemoteSubscription] = {}  #: of these, who left first comes first
         self.quota = Quota(SUBSCRIPTIONS_EACH_MAX, SUBSCRIPTIONS_MAX)
@@ -100,7 +113,7 @@ class Subscribers:
         self, link: bytes, peer: str, instance: int, request: Subscribe, now: float
     ) -> None:
         """A subscription asks to be taken; it is as soon as its pipe is seen too."""
-        owner = self._side.owner_of(link)
+        owner = self._control.owner_of(link)
         # Of streams that are not here nothing is kept: whoever asks heard of them from us.
         starts = {start.stream: start for start in request.starts if start.stream in self._outlets}
         with self._changed:
@@ -123,7 +136,7 @@ class Subscribers:
                 self.quota.take(owner)
                 remote.link, remote.owner = link, owner
                 remote.absence.silent_since = None
-                remote.hold = request.hold and bool(request.name)
+                remote.holder = remote.holder_of(request)
             remote.starts.update(starts)
             self.drain_tokens(now)
             if request.sub in self.tokens:
@@ -168,15 +181,11 @@ class Subscribers:
         """Tell a subscription that it was not taken, and why."""
         self._tell(link, request.sub, [s.stream for s in request.starts], reason, final=final)
 
-    def put_off(self, remote: RemoteSubscription, outlet: Outlet, reason: str) -> None:
-        """With the lock held: tell a subscription that it has to wait for a stream, and why."""
-        self._tell(remote.link, remote.sub, [outlet.stream], f"not yet: {reason}")
-
     def _tell(
         self, link: bytes, sub: int, streams: list[str], reason: str, *, final: bool = False
     ) -> None:
         text = as_text(reason)
-        self._side._post_pages(
+        self._control.post_pages(
             link, lambda some, _: Unsubscribed(sub, some, text, refused=final), streams
         )
 
@@ -186,10 +195,17 @@ class Subscribers:
         starts, remote.starts = remote.starts, {}
         for name, start in starts.items():
             outlet = self._outlets.get(name)
-            if outlet is not None and self._side.durable.wants(remote, outlet, start):
-                self._side.durable.admit(remote, outlet, start)
-            elif outlet is not None:
-                self.admit_to(remote, outlet, start, (), now)
+            if outlet is None:
+                continue
+            if outlet.log is not None and (remote.holder or outlet.reaches_back(start)):
+                self._durable.look_up(
+                    (remote.sub, name),
+                    remote.label,
+                    partial(self._admit_from_log, remote, outlet, start),
+                    partial(self._put_off, remote, outlet),
+                )
+            else:
+                self._admit_to(remote, outlet, start, (), now)
         for name in remote.admitted:
             flow = self._outlets[name].sender.flow
             claim = flow.claims.get(remote.sub)
@@ -197,7 +213,22 @@ class Subscribers:
                 flow.come_back(claim, now=now)
         self._changed.notify_all()
 
-    def admit_to(
+    def _admit_from_log(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
+        """On the replay's thread: find where a start lies in the log, then admit."""
+        begin, chapters = self._durable.find(outlet, start, remote.holder)
+        with self._changed:
+            if self.subs.get(remote.sub) is remote and self._streams.fanout is not None:
+                self._admit_to(remote, outlet, begin, chapters, time.monotonic())
+                self._changed.notify_all()
+
+    def _put_off(self, remote: RemoteSubscription, outlet: Outlet, reason: str) -> bool:
+        """Tell a subscription that it has to wait for a stream; `False` if it is gone."""
+        if self.subs.get(remote.sub) is not remote:
+            return False
+        self._tell(remote.link, remote.sub, [outlet.stream], f"not yet: {reason}")
+        return True
+
+    def _admit_to(
         self,
         remote: RemoteSubscription,
         outlet: Outlet,
@@ -209,7 +240,7 @@ class Subscribers:
         sub, name, sender = remote.sub, outlet.stream, outlet.sender
         for epoch, origin, first, stop in past:
             over = Subscribed(sub, name, epoch, origin, first, stop, first, over=True)
-            self._side._post(remote.link, over)
+            self._control.post(remote.link, over)
         known = sub in sender.flow.claims
         given = sender.admit(
             sub,
@@ -227,7 +258,7 @@ class Subscribers:
             self._gates.reopen(outlet)
         remote.admitted.add(name)
         packets = outlet.packets
-        self._side._post(
+        self._control.post(
             remote.link,
             Subscribed(
                 sub,
@@ -242,10 +273,16 @@ class Subscribers:
             ),
         )
 
+    def give_key(self, stream: str, generation: int, key: bytes) -> None:
+        """Hand out a key of a multicast stream; who is cut off is not in `subs` any more."""
+        for remote in self.subs.values():
+            if stream in remote.admitted and remote.absence.since is None:
+                self._control.post(remote.link, Rekey(remote.sub, stream, [(generation, key)]))
+
     def on_nack(self, link: bytes, message: Nack) -> None:
         """Send again what was asked for, as far as it is there."""
         sub, stream = message.sub, message.stream
-        if not self.may_repair(link):
+        if not self._control.may_repair(link):
             return
         outlet = self._outlets.get(stream)
         with self._lock:
@@ -255,41 +292,14 @@ class Subscribers:
                 return
             self.counters["nacks"] += 1
             answer = outlet.sender.repair(
-                sub, message.epoch, message.ranges, self._side._tuning.repair_bytes_max
+                sub, message.epoch, message.ranges, self._tuning.repair_bytes_max
             )
         if answer.in_log:
             if answer.stored:
                 message = msgspec.structs.replace(message, ranges=answer.stored)
-            self._side.durable.answer(link, outlet, message)
+            self._durable.answer(link, outlet, message)
         else:
-            self.answer_nack(link, message, answer.frames, answer.gone)
-
-    def may_repair(self, link: bytes) -> bool:
-        """Return False while too much is unsent to whoever asks; it will ask again."""
-        if self._side.unsent_bytes(link) < REPAIR_UNSENT_BYTES_MAX:
-            return True
-        self.counters["repairs_put_off"] += 1
-        return False
-
-    def answer_nack(
-        self, link: bytes, message: Nack, frames: list[bytes], gone: dict[str, list[Range]]
-    ) -> None:
-        """Send repairs, and what cannot be repaired."""
-        if not self.may_repair(link):
-            return
-        sub, stream = message.sub, message.stream
-        parts = [[encode_message(Repair(sub, stream, 0)), frame] for frame in frames]
-        last: Repair | Gone = Repair(sub, stream, message.number)
-        for reason, ranges in gone.items():
-            for at in range(0, len(ranges), NACK_RANGES_MAX):
-                some = ranges[at : at + NACK_RANGES_MAX]
-                last = Gone(sub, stream, message.epoch, some, reason, message.number)
-                parts.append([encode_message(msgspec.structs.replace(last, answers=0))])
-        if parts:
-            parts[-1][0] = encode_message(last)  # the last one says that the answer is complete
-        for part in parts:
-            self._side._send_control(link, part)
-        self.counters["repaired_frames"] += len(frames)
+            self._control.answer_nack(link, message, answer.frames, answer.gone)
 
     def on_status(self, link: bytes, message: Status, now: float) -> None:
         """A subscription tells how far it is."""
@@ -310,8 +320,8 @@ class Subscribers:
 
     def _note_holder(self, remote: RemoteSubscription, stream: str) -> None:
         outlet = self._outlets.get(stream)
-        if remote.hold and outlet is not None and outlet.log is not None:
-            outlet.log.holds.heard(remote.cursor)
+        if remote.holder and outlet is not None and outlet.log is not None:
+            outlet.log.holds.heard(remote.holder)
 
     def _on_figures(self, sub: int, figures: Figures, now: float) -> None:
         outlet = self._outlets.get(figures.stream)
@@ -341,7 +351,7 @@ class Subscribers:
             if remote is None or remote.link != link:
                 self.counters["strange_commits"] += 1
             else:
-                self._side.durable.on_commit(remote, message)
+                self._durable.on_commit(remote.holder, message)
 
     # --- their coming and going: with the lock held ---
 
@@ -350,10 +360,11 @@ class Subscribers:
 
         Whoever sends takes ZeroMQ's call, too: a publisher looks without being called.
         """
-        assert self._side._fanout is not None
-        if not (self.called or self._side.count()):
+        fanout = self._streams.fanout
+        assert fanout is not None
+        if not (self.called or self._outlets):
             return NEVER
-        for came, topic in self._side._fanout.drain():
+        for came, topic in fanout.drain():
             if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
                 continue
             sub = int.from_bytes(topic[4:], "little")
@@ -369,7 +380,7 @@ class Subscribers:
                 if remote is not None:
                     remote.absence.detached_at = now
                     self._set_aside(remote, now)
-        self.called = not self._side._fanout.drained
+        self.called = not fanout.drained
         return now if self.called else NEVER
 
     def _set_aside(self, remote: RemoteSubscription, now: float) -> None:
@@ -378,7 +389,7 @@ class Subscribers:
         assert absence.since is not None
         self.away[sub] = remote
         attached = absence.detached_at is None
-        waited = absence.is_waited_for(self._side._tuning.subscriber_wait_s, now=now)
+        waited = absence.is_waited_for(self._tuning.subscriber_wait_s, now=now)
         remote.waited = waited
         for outlet in self._outlets.values():
             flow = outlet.sender.flow
@@ -397,7 +408,7 @@ class Subscribers:
 
     def tend_away(self, now: float) -> float:
         """Those who have been away for too long are not waited for, and then forgotten."""
-        tuning = self._side._tuning
+        tuning = self._tuning
         for remote in list(self.away.values()):
             absence = remote.absence
             if absence.is_over(tuning.subscriber_return_s, now=now):
@@ -444,13 +455,13 @@ class Subscribers:
         self.counters["evictions"] += count
         remote = self.subs.get(sub)
         if remote is not None:
-            self._side._post(remote.link, Evicted(sub, outlet.stream, f"you {reason}"))
+            self._control.post(remote.link, Evicted(sub, outlet.stream, f"you {reason}"))
 
     # --- waiting for them: any thread ---
 
     def wait_for(self, topic: str, count: int, timeout: float | None) -> int:
         """How many subscribers take the topic, once there are `count` or the time is up."""
-        outlet = self._side._find(topic)
+        outlet = self._find(topic)
         with self._changed:
             gates = self._gates
             self._changed.wait_for(
@@ -478,7 +489,7 @@ class Subscribers:
             for sub in self.subs.values()
         )
         # What multicast receivers without a connection take of the stream is their own affair.
-        known += self._side.groups.takers(outlet, topic)
+        known += self._members(outlet, topic)
         return known + (outlet.packets.strangers(self.subs) if outlet.packets is not None else 0)
 
     def refresh(self, timeout: float) -> None:
@@ -510,5 +521,5 @@ class Subscribers:
         for sub in subs:
             remote = self.subs.get(sub)
             if remote is not None:
-                self._side._post(remote.link, StatusPlease(sub, self._asked))
+                self._control.post(remote.link, StatusPlease(sub, self._asked))
         return self._asked

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import MemberOptions
 from meshmsg._groups.work_batch import WorkBatch
-from meshmsg._model.batch import Batch
+from meshmsg._model.batch import Batch, Event, place_of
 from meshmsg._model.config import ORDER_WORDS, check_group
-from meshmsg._model.errors import ClosedError, ConfigError, EventsLost, WaitTimeout
-from meshmsg._model.event import Event, Loss, Position
+from meshmsg._model.errors import ClosedError, ConfigError, WaitTimeout
+from meshmsg._model.event import EventsLost, Loss, Position
 from meshmsg._model.message_fields import ATTEMPTS_MAX, DURATION_MAX_S, PREFETCH_MAX
 from meshmsg._model.units import one_of, parse_time
 from meshmsg._native import COMPILED
@@ -160,7 +160,8 @@ class SubscriptionBase:
         >>> events.ack(event)                                                 # doctest: +SKIP
         """
         if done.__class__ is Event:
-            done._batch.ack_at(done._index)
+            batch, index = place_of(done)
+            batch.ack_at(index)
         elif isinstance(done, WorkBatch):
             done.member.ack_batch(done)
         elif isinstance(done, Batch):
@@ -181,21 +182,21 @@ class SubscriptionBase:
         """
         if not isinstance(event, Event):
             raise ConfigError("nack", f"{event!r} is not an event: give back one at a time")
-        batch: Any = event._batch
+        batch, index = place_of(event)
         if not isinstance(batch, WorkBatch):
             raise ConfigError("nack", "only events of a group (group=...) can be")
-        batch.member.nack(batch, event._index, _duration("delay", delay), str(error))
+        batch.member.nack(batch, index, _duration("delay", delay), str(error))
 
     def stats(self) -> dict[str, Any]:
         """Figures of this subscription, as plain data."""
-        return self._node._intake_stats(self._intake)
+        return self._node.inlet_stats(self._intake)
 
     def _publishers(self) -> int:
         return len(self._intake.sources())
 
     def _no_publishers(self, count: int, timeout: float | None) -> str:
         """What is known of the peers and the feeds that were waited for."""
-        known = [f"{link.address} is {link.state}" for link in self._node.links.all()]
+        known = [f"{link.address} is {link.state}" for link in self._node.links.table.all()]
         if isinstance(self._intake, Intake):
             known += self._intake.reading.unheard()
         return (

@@ -23,11 +23,11 @@ from functools import partial
 from operator import length_hint
 from typing import Any
 
-from meshmsg._model.batch import Batch, run_out
+from meshmsg._model.batch import Batch, Event, run_out
 from meshmsg._model.codecs import Codec, received_codec
 from meshmsg._model.config import Tuning
 from meshmsg._model.errors import ProtocolError
-from meshmsg._model.event import Event, Loss, Position
+from meshmsg._model.event import Loss, Position
 from meshmsg._model.security_config import Security
 from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED

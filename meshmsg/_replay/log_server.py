@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,9 +25,6 @@ from meshmsg._wire import control as c
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.stream.quotas import Owner, Quota
-
-if TYPE_CHECKING:
-    from meshmsg._publish.publisher import PublisherSide
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -65,15 +62,6 @@ class LogEntry(NamedTuple):
     next: int
     """One past the newest event of it."""
     recorded: bool = False
-
-
-def own_entries(publisher: PublisherSide) -> list[LogEntry]:
-    """The logs of a peer's durable streams."""
-    return [
-        LogEntry(o.stream, o.config.topics, o.codec.name, o.log.folder, o.epoch, o.log.next)
-        for o in list(publisher._outlets.values())
-        if o.log is not None
-    ]
 
 
 class _Read:

@@ -8,12 +8,13 @@ that is full stops the reading: then the streams' own overflow words say what ha
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
-from meshmsg._model.config import Record
+from meshmsg._model.config import PeerConfig, Record
 from meshmsg._model.errors import LogError, LogLocked
 from meshmsg._model.event import Loss, Position
 from meshmsg._model.log_policy import Retention
@@ -30,9 +31,6 @@ from meshmsg.recovery.log.appender import LogSettings
 from meshmsg.recovery.log.files import REAL
 from meshmsg.recovery.log.folder import LogFolder, find_logs
 from meshmsg.recovery.stream.receiver import Delivery, StreamReceiver
-
-if TYPE_CHECKING:
-    from meshmsg._peer.node import Node
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -81,38 +79,48 @@ class RecorderIntake(Intake):
 class Recorder:
     """All that one peer records."""
 
-    def __init__(self, node: Node, config: Record) -> None:
-        self._node = node
+    def __init__(
+        self,
+        peer: PeerConfig,
+        config: Record,
+        lender: Lender,
+        counters: Counter[str],
+        subscribe: Callable[[TopicFilter, StartAt], RecorderIntake],
+        unsubscribe: Callable[[RecorderIntake], None],
+    ) -> None:
+        self._mesh = peer.mesh
+        self._data_dir = peer.data_dir or ""
         self._config = config
+        self._counters = counters
+        self._subscribe = subscribe
+        self._unsubscribe = unsubscribe
         self._settings = LogSettings(
             fsync=config.fsync,
             segment_bytes=int(config.segment_bytes),
             retention=Retention.parse(config.retention),
         )
-        self.logs: dict[str, RecordedLog] = {}
+        self.logs = lender.logs
         self.problem: str | None = None  #: why nothing is written just now
         self.intake: RecorderIntake | None = None
-        self.lender = Lender(node, self.logs)
+        self.lender = lender
         self.refused: dict[str, str] = {}  #: streams that cannot be kept here, and why
         self._refused_at: dict[str, float] = {}
         self._unentered: list[Item] = []
         self._stopped = threading.Event()
-        self.guard = Guard(f"the recorder of {node.config.name}", node.counters, "record_failures")
-        name = f"meshmsg-{node.config.name} recorder"
+        self.guard = Guard(f"the recorder of {peer.name}", counters, "record_failures")
+        name = f"meshmsg-{peer.name} recorder"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # --- life ---
 
     def open(self) -> None:
         """Open the logs that are there; raises `LogError`, `LogLocked`."""
-        data_dir = self._node.config.data_dir
-        assert data_dir is not None
         try:
-            REAL.make_folder(data_dir)
+            REAL.make_folder(self._data_dir)
         except OSError as error:
-            raise LogError(data_dir, f"cannot be used: {error.strerror or error}") from error
+            raise LogError(self._data_dir, f"cannot be used: {error.strerror or error}") from error
         try:
-            for folder in find_logs(data_dir):
+            for folder in find_logs(self._data_dir):
                 topics, about = recorded_topics(folder), folder.about()
                 if topics is not None and about is not None and about.mesh == self._mesh:
                     self._open_log(about.stream, topics, about.codec)
@@ -120,15 +128,9 @@ class Recorder:
             self._close_logs()
             raise
 
-    @property
-    def _mesh(self) -> str:
-        return self._node.config.mesh
-
     def _open_log(self, stream: str, topics: str, codec: str) -> RecordedLog:
-        data_dir = self._node.config.data_dir
-        assert data_dir is not None
         recorded = RecordedLog(
-            data_dir,
+            self._data_dir,
             stream,
             topics=topics,
             codec=codec,
@@ -142,24 +144,9 @@ class Recorder:
 
     def start(self) -> None:
         """Begin to receive."""
-        node = self._node
         places: list[Position] = [p for log in self.logs.values() if (p := log.position)]
-        self.intake = RecorderIntake(
-            secrets.randbits(63),
-            TopicFilter(self._config.topics),
-            node.fanout_client(),
-            node.tuning,
-            node.config.mesh,
-            node.post,
-            node.report,
-            None,
-            Any,
-            StartAt("earliest", committed={place.stream: place for place in places}),
-            node.config.interface,
-            node.config.second_interface or "",
-            node.config.security,
-        )
-        node.add_intake(self.intake, "record")
+        start = StartAt("earliest", committed={place.stream: place for place in places})
+        self.intake = self._subscribe(TopicFilter(self._config.topics), start)
         self._thread.start()
 
     def stop(self) -> LogError | None:
@@ -190,7 +177,7 @@ class Recorder:
         self.guard.drive(self._turn, self._stopped.wait)
         if self.guard.ended is not None:
             # Nobody reads any more: publishers must not wait for it.
-            self._node.call(lambda: self._node.drop_intake(intake))
+            self._unsubscribe(intake)
 
     def _turn(self) -> bool:
         """Take in what has come, and write it; `False` when it is over."""
@@ -222,7 +209,7 @@ class Recorder:
             if str(error) != self.problem:
                 log.error("recording waits: %s", error)
             self.problem = str(error)
-            self._node.counters["record_failures"] += 1
+            self._counters["record_failures"] += 1
             return 1
 
     def _write_ready(self) -> int:
@@ -268,9 +255,7 @@ class Recorder:
         now = time.monotonic()
         if now - self._refused_at.get(stream, -REFUSED_S) < REFUSED_S:
             return None
-        data_dir = self._node.config.data_dir
-        assert data_dir is not None
-        folder = LogFolder.of(data_dir, stream)
+        folder = LogFolder.of(self._data_dir, stream)
         full = len(self.logs) >= STREAMS_MAX
         problem = "" if not full else f"is one too many: {STREAMS_MAX:,} streams are recorded"
         problem = problem or unfit(folder, self._mesh)
@@ -296,7 +281,7 @@ class Recorder:
         else:
             first, stop = (delivery.frame.first + n for n in (delivery.lo, delivery.hi))
             loss = Loss(books.stream, books.epoch, first, stop, "gone")
-        self._node.counters["unrecorded"] += loss.count
+        self._counters["unrecorded"] += loss.count
         return loss
 
     def _refuse(self, recorded: RecordedLog, books: Books, delivery: Delivery) -> Loss:

@@ -6,21 +6,20 @@ who read a stream here are told how far it is and of new epochs, as a publisher 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from meshmsg._model.config import PeerConfig
 from meshmsg._replay.log_reads import Replay
 from meshmsg._replay.log_server import LogEntry
 from meshmsg._replay.recorded_log import RecordedLog
+from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._wire import control as c
 from meshmsg.recovery.log.journal import Journal
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.stream.quotas import Owner, Quota
-
-if TYPE_CHECKING:
-    from meshmsg._peer.node import Node
 
 #: Readers are told how far a stream is this often, at most.
 TELL_S = 0.05
@@ -33,10 +32,24 @@ NEVER = float("inf")
 class Lender:
     """Serves the recorded streams of one peer."""
 
-    def __init__(self, node: Node, logs: dict[str, RecordedLog]) -> None:
-        self._node = node
-        self._logs = logs
-        self._replay = Replay(f"meshmsg-{node.config.name} lender", node.counters)
+    def __init__(
+        self,
+        config: PeerConfig,
+        instance: int,
+        control: ControlSender,
+        wake: Callable[[], None],
+        announce: Callable[[], None],
+        is_subscription: Callable[[int], bool],
+    ) -> None:
+        self.logs: dict[str, RecordedLog] = {}  #: by stream; the recorder adds to them
+        self._instance = instance
+        self._control = control
+        self._counters = control.counters
+        self._wake = wake
+        self._is_subscription = is_subscription  # to streams of this peer itself
+        self._repair_bytes_max = config.tuning.repair_bytes_max
+        self.on_new_stream = announce  #: tells everyone that another stream can be had here
+        self._replay = Replay(f"meshmsg-{config.name} lender", control.counters)
         self.guard = self._replay.guard
         self._readers: dict[tuple[bytes, int, str], int] = {}  # to the epoch that they know of
         self._owners: dict[bytes, Owner] = {}  # of connections that read
@@ -54,31 +67,27 @@ class Lender:
         """There is more than before."""
         if not self._written:
             self._written = True
-            self._node.wake()
-
-    def on_new_stream(self) -> None:
-        """Tell everyone that another stream can be had here."""
-        self._node.publisher.announce()
+            self._wake()
 
     # --- what is told ---
 
     def names(self) -> list[str]:
         """The streams."""
-        return list(self._logs)
+        return list(self.logs)
 
     def log_of(self, stream: str) -> RecordedLog | None:
         """The log of a stream, if it is recorded here."""
-        return self._logs.get(stream)
+        return self.logs.get(stream)
 
     def infos(self) -> list[c.StreamInfo]:
         """The streams as they are announced."""
-        return [recorded.info() for recorded in list(self._logs.values())]
+        return [recorded.info() for recorded in list(self.logs.values())]
 
     def tails(self) -> list[c.Tail]:
         """How far each is."""
         return [
             c.Tail(recorded.stream, epoch, 0, seq)
-            for recorded in list(self._logs.values())
+            for recorded in list(self.logs.values())
             for epoch, seq in [recorded.place]
             if epoch
         ]
@@ -87,7 +96,7 @@ class Lender:
         """The logs, for those who read them by position."""
         return [
             LogEntry(r.stream, r.topics, r.codec, r.folder, *r.place, recorded=True)
-            for r in list(self._logs.values())
+            for r in list(self.logs.values())
             if r.place[0]
         ]
 
@@ -107,20 +116,20 @@ class Lender:
             wanted.setdefault(identity, {})[stream] = None
         for identity, streams in wanted.items():
             some = [tails[stream] for stream in streams if stream in tails]
-            self._node.post_pages(identity, self._pong, some)
+            self._control.post_pages(identity, self._pong, some)
         for (identity, sub, stream), known in list(self._readers.items()):
-            if self._logs[stream].place[0] > known:
-                self._readers[identity, sub, stream] = self._logs[stream].place[0]
+            if self.logs[stream].place[0] > known:
+                self._readers[identity, sub, stream] = self.logs[stream].place[0]
                 start = c.Start(stream, "resume", 0, known)
                 self._submit(identity, sub, start, again=True)
         return NEVER
 
     def _pong(self, tails: list[c.Tail], _: c.Page) -> c.Pong:
-        return c.Pong(0, self._node.instance, [], tails)
+        return c.Pong(0, self._instance, [], tails)
 
     def on_request(self, identity: bytes, message: c.Message) -> c.Message | None:
         """See to what concerns recorded streams; returns what is left for the publishing side."""
-        logs = self._logs
+        logs = self.logs
         if isinstance(message, c.Nack) and message.stream in logs:
             self._on_nack(identity, message)
             return None
@@ -133,17 +142,17 @@ class Lender:
             lent = len(figures) < len(message.figures)
             if message.closed and self._close(identity, message.sub):
                 lent = True
-            if lent and not (figures or message.answers or self._is_ours(message.sub)):
+            if lent and not (figures or message.answers or self._is_subscription(message.sub)):
                 return None
             return replace(message, figures=figures)
         return message
 
     def _on_subscribe(self, identity: bytes, message: c.Subscribe) -> None:
         """Somebody wants to read streams here."""
-        owner = self._node.reception.owner_of(identity)
+        owner = self._control.owner_of(identity)
         refused = []
         for start in message.starts:
-            if start.stream not in self._logs:
+            if start.stream not in self.logs:
                 continue
             key = (identity, message.sub, start.stream)
             if key not in self._readers:
@@ -152,10 +161,10 @@ class Lender:
                     continue
                 self._owners[identity] = owner
                 self.quota.take(owner)
-            self._readers[key] = self._logs[start.stream].place[0]
+            self._readers[key] = self.logs[start.stream].place[0]
             self._submit(identity, message.sub, start)
         if refused:
-            self._node.counters["lender_readers_full"] += len(refused)
+            self._counters["lender_readers_full"] += len(refused)
             self._tell(identity, message.sub, refused, "no room: you read too many streams here")
 
     def _make_room(self, owner: Owner) -> bool:
@@ -164,12 +173,14 @@ class Lender:
         if giver is not None and giver != owner:
             last = next(k for k in reversed(self._readers) if self._owners[k[0]] == giver)
             self._drop(last)
-            self._node.counters["lender_readers_displaced"] += 1
+            self._counters["lender_readers_displaced"] += 1
             self._tell(last[0], last[1], [last[2]], "others need the room")
         return giver is not None
 
     def _tell(self, identity: bytes, sub: int, streams: list[str], reason: str) -> None:
-        self._node.post_pages(identity, lambda some, _: c.Unsubscribed(sub, some, reason), streams)
+        self._control.post_pages(
+            identity, lambda some, _: c.Unsubscribed(sub, some, reason), streams
+        )
 
     def _drop(self, key: tuple[bytes, int, str]) -> None:
         del self._readers[key]
@@ -186,10 +197,6 @@ class Lender:
             self._drop(key)
         return bool(mine)
 
-    def _is_ours(self, sub: int) -> bool:
-        """Whether a subscription takes streams of this peer itself, too."""
-        return sub in self._node.publisher.subscribers.subs
-
     def forget(self, identity: bytes) -> None:
         """A peer is gone."""
         for key in [key for key in self._readers if key[0] == identity]:
@@ -198,9 +205,9 @@ class Lender:
 
     def _on_nack(self, identity: bytes, message: c.Nack) -> None:
         """Somebody misses events that its publisher does not have."""
-        if not self._node.publisher.subscribers.may_repair(identity):
+        if not self._control.may_repair(identity):
             return
-        self._node.counters["lender_nacks"] += 1
+        self._counters["lender_nacks"] += 1
         key = ("nack", identity, message.sub, message.stream)
         self._replay.submit(key, partial(self._answer, identity, message), gives_way=True)
 
@@ -211,7 +218,7 @@ class Lender:
 
         `again`, of a new epoch: what the reader knows of the one before is where it ended.
         """
-        recorded = self._logs[start.stream]
+        recorded = self.logs[start.stream]
         epoch, stop = recorded.place
         if not epoch:
             return  # it is told when there is something
@@ -235,17 +242,17 @@ class Lender:
                     over=True,
                     recorded=True,
                 )
-                self._node.post(identity, over)
+                self._control.post(identity, over)
             begin = origin if place is None else min(max(place, origin), stop)
         admitted = c.Subscribed(
             sub, start.stream, epoch, origin, origin, stop, begin, recorded=True
         )
-        self._node.post(identity, admitted)
+        self._control.post(identity, admitted)
 
     def _answer(self, identity: bytes, message: c.Nack) -> None:
-        recorded = self._logs[message.stream]
+        recorded = self.logs[message.stream]
         frames, gone = self._replay.frames(
-            recorded.folder, message.epoch, message.ranges, self._node.tuning.repair_bytes_max
+            recorded.folder, message.epoch, message.ranges, self._repair_bytes_max
         )
         if message.epoch < recorded.place[0]:
             # Of an epoch that is over nothing more will come: say so, that nobody waits for it.
@@ -254,8 +261,8 @@ class Lender:
             beyond = [(max(a, end), b) for a, b in message.ranges if b > max(a, end)]
             if beyond:
                 gone.setdefault("gone", []).extend(beyond)
-        self._node.publisher.subscribers.answer_nack(identity, message, frames, gone)
-        self._node.counters["lent_frames"] += len(frames)
+        self._control.answer_nack(identity, message, frames, gone)
+        self._counters["lent_frames"] += len(frames)
 
 
 def _journal(recorded: RecordedLog) -> Journal:

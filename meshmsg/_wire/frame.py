@@ -336,4 +336,4 @@ class Frame:
 
 
 if COMPILED:
-    _speed.set_up_decoder(Frame, VarColumn, topic_tables._known, topic_tables.read, ProtocolError)
+    _speed.set_up_decoder(Frame, VarColumn, topic_tables.known, topic_tables.read, ProtocolError)

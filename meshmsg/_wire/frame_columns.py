@@ -58,12 +58,12 @@ class TopicTables:
     TOPIC_COST = 64
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[str, ...]] = {}
+        self.known: dict[bytes, tuple[str, ...]] = {}
         self._known_bytes = 0
         self._checked: dict[str, str] = {}
 
     def read(self, table: bytes, count: int) -> tuple[str, ...]:
-        topics = self._known.get(table)
+        topics = self.known.get(table)
         if topics is None:
             # Counted before it is split: a table of newlines would cost 8 times its size.
             if table.count(b"\n") + 1 != count:
@@ -81,9 +81,9 @@ class TopicTables:
     def _remember(self, table: bytes, topics: tuple[str, ...]) -> None:
         weight = self.ENTRY_COST + 2 * len(table) + self.TOPIC_COST * len(topics)
         if self._known_bytes + weight > self.KNOWN_BYTES_MAX:
-            self._known.clear()
+            self.known.clear()
             self._known_bytes = 0
-        self._known[table] = topics
+        self.known[table] = topics
         self._known_bytes += weight
 
     def _check(self, topics: list[str]) -> tuple[str, ...]:

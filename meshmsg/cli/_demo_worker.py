@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from meshmsg._model.batch import Event
 from meshmsg._model.config import Tuning
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg._peer.peer import Peer
 from meshmsg._receive.subscription import Subscription
 from meshmsg.cli._workers import say, stop_asked

@@ -11,7 +11,7 @@ from typing import Any
 from meshmsg._links.outbound_peer import Link
 from meshmsg._links.resolver import interfaces_of, others_text
 from meshmsg._model.errors import MeshError, WaitTimeout
-from meshmsg._peer.peer import Peer
+from meshmsg._peer.peer import Peer, node_of
 from meshmsg._wire import control as c
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.cli._found import names_twice
@@ -109,11 +109,11 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
 
 def peers(peer: Peer, connect: list[str]) -> Iterator[Finding]:
     """Ports, protocol, path and clock of each peer that is named or found."""
-    node = peer._open_node()
-    for link in node.links.all():
+    node = node_of(peer)
+    for link in node.links.table.all():
         if link.given or link.state == "up":
             yield from _peer(peer, link)
-    if not connect and not node.links.all():
+    if not connect and not node.links.table.all():
         text = "none to look at: name some with --connect tcp://HOST:PORT"
         yield Finding("ports", SKIP, text)
 
@@ -136,7 +136,7 @@ def _peer(peer: Peer, link: Link) -> Iterator[Finding]:
     if link.state == "duplicate":
         yield Finding("ports", OK, f"{where}: another address of a peer that is here")
         return
-    context = peer._open_node()._context
+    context = node_of(peer).context
     data = ""
     if link.data_address:
         data = why_no_data(context, link.data_address, link.data_key, PORT_S)
@@ -164,7 +164,7 @@ def _refusal_fix(reason: str) -> str:
 
 def _figures(peer: Peer, link: Link, where: str) -> Iterator[Finding]:
     try:
-        answer: Any = peer._open_node().questions.ask(link, link.address, "stats", PORT_S)
+        answer: Any = node_of(peer).questions.ask(link, link.address, "stats", PORT_S)
         software, protocol = answer["software"], answer["protocol"]
     except (MeshError, KeyError, TypeError) as error:
         text = f"{where}: does not tell its figures: {error}"
@@ -242,7 +242,7 @@ def _path(link: Link, where: str) -> Iterator[Finding]:
 
 def _clock(peer: Peer, link: Link, where: str) -> Finding:
     """The offset by the quickest of some questions, as NTP does it."""
-    node = peer._open_node()
+    node = node_of(peer)
     trials = []
     try:
         for _ in range(CLOCK_ROUNDS):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from meshmsg._model.batch import Event
 from meshmsg._model.errors import PeerRefused, WaitTimeout
-from meshmsg._model.event import Event
 from meshmsg._peer.peer import Peer
 from meshmsg.cli._guard import note
 from meshmsg.cli._items import Item

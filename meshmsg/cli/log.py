@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.batch import Batch
+from meshmsg._model.batch import Batch, Event
 from meshmsg._model.codecs import Codec, UnknownCodec, codec_for
 from meshmsg._model.errors import ConfigError
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg._receive.subscription import parse_start
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text

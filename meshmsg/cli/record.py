@@ -14,7 +14,7 @@ import typer
 from meshmsg._model.config import Record
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.event import Loss
-from meshmsg._peer.peer import Peer, config_arguments
+from meshmsg._peer.peer import Peer, config_arguments, node_of
 from meshmsg.cli._figures import Figures, framed, lost_cell, print_now, stopping, view, waits
 from meshmsg.cli._guard import BAD, GOOD, guarded, usage
 from meshmsg.cli._help import help_text
@@ -125,7 +125,7 @@ def record(
     settings = replace(plain.config, data_dir=where, record=wanted)
     with stopping() as stop, Peer(**config_arguments(settings)) as peer:
         tell_addresses(peer, quiet=quiet)
-        recorder = peer._open_node().recorder
+        recorder = node_of(peer).recorder
         assert recorder is not None
         progress = Progress(peer)
         with view(_show_lines, _picture, json=json, quiet=quiet) as show:
@@ -183,7 +183,7 @@ class Progress:
             "bytes_s": round((size - self._bytes) / took),
         }
         self._events, self._bytes = events, size
-        node = self._peer._open_node()
+        node = node_of(self._peer)
         intake = None if node.recorder is None else node.recorder.intake
         losses = [] if intake is None else list(intake.losses)
         told = [n for n, loss in enumerate(losses, 1) if loss is self._reported]

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._model.batch import Batch
+from meshmsg._model.batch import Batch, Event
 from meshmsg._model.config import Stream
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
+from meshmsg._model.batch import Event
 from meshmsg._model.config import check_group
-from meshmsg._model.errors import ConfigError, EventsLost
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.errors import ConfigError
+from meshmsg._model.event import EventsLost, Loss
 from meshmsg._model.multicast_config import Feed, Multicast
 from meshmsg._model.units import parse_time
 from meshmsg._receive.subscription import StartFrom, Subscription

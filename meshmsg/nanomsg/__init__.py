@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from meshmsg._bridge.lifecycle import Edge
 from meshmsg._bridge.plaintext import check_plain_url
 from meshmsg._bridge.publishing import publish_patiently
+from meshmsg._model.batch import Event
 from meshmsg._model.errors import ClosedError, ConfigError, LogError, MeshError, PayloadError
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg._model.extras import need
 from meshmsg._model.units import one_of, parse_size, several
 from meshmsg._peer.peer import Peer

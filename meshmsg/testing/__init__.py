@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.multicast_config import split_group
-from meshmsg._peer.peer import PeerBase
+from meshmsg._peer.peer import PeerBase, node_of
 from meshmsg._wire.frame import FRAME_MAGIC, PREFIX_BYTES
 from meshmsg._wire.packet import DATA, REPAIR, packet_kind
 
@@ -73,13 +73,13 @@ def lose_frames(
 @contextmanager
 def lose_messages(peer: PeerBase, link: LossyLink | Callable[[bytes], bool]) -> Iterator[LossyLink]:
     """While in the block, lose the messages of the data path for which `link` gives true."""
-    publisher = peer._open_node().publisher
-    publisher.set_fault(link)
+    node = node_of(peer)
+    node.publisher.set_fault(link)
     try:
         yield link  # type: ignore[misc]
     finally:
-        if peer._node is not None:
-            publisher.set_fault(None)
+        if not node.stopped.is_set():
+            node.publisher.set_fault(None)
 
 
 class LossyPath:
@@ -144,7 +144,7 @@ def lose_packets(
     """
     path = LossyPath(ratio, seed)
     at = None if line is None else split_group("line", line)
-    node = peer._open_node()
+    node = node_of(peer)
     intakes = list(node.intakes.values())
     node.publisher.set_packet_fault(path, at)
     for intake in intakes:
@@ -152,7 +152,7 @@ def lose_packets(
     try:
         yield path
     finally:
-        if peer._node is not None:
+        if not node.stopped.is_set():
             node.publisher.set_packet_fault(None)
             for intake in intakes:
                 intake.tuner.set_fault(None)

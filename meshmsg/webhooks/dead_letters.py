@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from meshmsg._model.errors import ConfigError, EventTooLarge, MeshError
-from meshmsg._peer.peer import Peer
+from meshmsg._peer.peer import Peer, node_of
 from meshmsg.webhooks.delivery_queue import Line
 from meshmsg.webhooks.retry import Lane, Verdict
 from meshmsg.webhooks.store import FORGET_MAX, Book, wall
@@ -63,7 +63,7 @@ class Undertaker:
         if all(verdict.word in ("delivered", "retry") for _, _, verdict, _ in found):
             return found
         try:
-            self._peer._open_node().publisher.durable.flush(PUBLISH_TIMEOUT_S)
+            node_of(self._peer).publisher.durable.flush(PUBLISH_TIMEOUT_S)
             return found
         except MeshError as error:
             return [

@@ -13,8 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from meshmsg._model.batch import Event
 from meshmsg._model.errors import ClosedError, MeshError, PayloadError
-from meshmsg._model.event import Event, Loss
+from meshmsg._model.event import Loss
 from meshmsg._peer.peer import Peer
 from meshmsg.webhooks.store import Book, wall
 from meshmsg.webhooks.types import Endpoint, Stored, pack

@@ -33,7 +33,7 @@ from meshmsg._model.event import Loss
 from meshmsg._model.extras import need
 from meshmsg._model.topics import check_topic
 from meshmsg._model.units import one_of, parse_size, parse_time, several, split_host
-from meshmsg._peer.peer import Peer
+from meshmsg._peer.peer import Peer, node_of
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.webhooks.acceptance import (
@@ -275,7 +275,7 @@ class WebhookServer(Closing):
             if claim.id:
                 self._unsafe.add(claim.id)
                 self._memory.add(claim.id)
-        self._peer._open_node().publisher.durable.flush(PUBLISH_TIMEOUT_S)
+        node_of(self._peer).publisher.durable.flush(PUBLISH_TIMEOUT_S)
         self._unsafe.discard(claim.id)
         self.counters["taken"] += 1  # and not before: each request counts in one way
 

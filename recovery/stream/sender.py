@@ -257,7 +257,7 @@ class StreamSender:
         One that `returns` was here before and has been forgotten since.
         """
         known = self.flow.claims.get(sub)
-        start = known.start if known else self._start(kind, value, epoch)
+        start = known.start if known else self.start_of(kind, value, epoch)
         claim = self.flow.admit(sub, label, start, patterns, now=now)
         if known is None and returns:
             claim.missed_before = self.first_available
@@ -267,7 +267,8 @@ class StreamSender:
             self._beat_due = now + self._beat_wait_s
         return Admission(self.epoch, self.origin, self.first_available, self.sealed, start)
 
-    def _start(self, kind: str, value: int, epoch: int) -> int:
+    def start_of(self, kind: str, value: int, epoch: int) -> int:
+        """The number that a start means in this epoch."""
         if kind == "earliest":
             return self.first_available
         if kind == "last":

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from meshmsg import ConfigError, LogError, MeshError, Peer, PeerConfig
-from meshmsg._peer.peer import config_arguments
+from meshmsg._peer.peer import config_arguments, node_of
 from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import CURSORS_FOLDER, LogFolder, find_logs
 from meshmsg.spark_sink.java import ensure_java
@@ -317,7 +317,7 @@ class SinkDaemon:
                     self._note(str(error))
 
     def _move_cursor(self, name: str, stream: str, epoch: int, seq: int) -> None:
-        recorder = None if self.peer is None else self.peer._open_node().recorder
+        recorder = None if self.peer is None else node_of(self.peer).recorder
         recorded = None if recorder is None else recorder.logs.get(stream)
         if recorded is not None:
             if not recorded.writer.holds.move(name, epoch, seq):

@@ -30,8 +30,9 @@ from meshmsg.spark_sink.session import session
 from meshmsg.spark_sink.sink.batch import BatchWriter, Report, is_behind
 from meshmsg.spark_sink.sink.checkpoint import reconcile
 from meshmsg.spark_sink.sink.config import Output, SinkConfig
+from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.shape import plan_shape
-from meshmsg.spark_sink.sink.tables import Table, open_table
+from meshmsg.spark_sink.sink.tables import Table
 from meshmsg.spark_sink.sockets import remove_sockets
 from meshmsg.spark_sink.source import planning
 from meshmsg.spark_sink.source.log_source import LogSource

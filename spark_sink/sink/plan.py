@@ -14,8 +14,8 @@ import sys
 from meshmsg import ConfigError
 from meshmsg.spark_sink.sink.config import Output, SinkConfig
 from meshmsg.spark_sink.sink.daemon import end_session
+from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.shape import SIDE_COLUMNS, VIEW, check_folders, check_partitions
-from meshmsg.spark_sink.sink.tables import open_table
 from meshmsg.spark_sink.source.ddl import parse_columns
 from meshmsg.spark_sink.source.options import Options
 from meshmsg.spark_sink.source.table import payloads_for, schema_ddl

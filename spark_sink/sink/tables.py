@@ -269,16 +269,3 @@ def _device(path: str) -> int:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return os.stat(path).st_dev
-
-
-def open_table(output: Output) -> Table:
-    """The table that an output asks for, not yet open; raises `ConfigError`."""
-    if output.format == "delta":
-        from meshmsg.spark_sink.sink.delta import DeltaTable
-
-        return DeltaTable(output)
-    if output.format == "iceberg":
-        from meshmsg.spark_sink.sink.iceberg import IcebergTable
-
-        return IcebergTable(output)
-    return Table(output)

@@ -10,7 +10,7 @@ decoded one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from meshmsg._native import COMPILED
 from meshmsg.spark_sink.source.columns import Gathered
 from meshmsg.spark_sink.source.typed import RowType
-from meshmsg.spark_sink.source.variant import VariantEncoder
+from meshmsg.spark_sink.source.variant import VariantEncoder, variant_array
 
 if COMPILED:
     from meshmsg import _speed
@@ -178,19 +178,6 @@ class TypedColumns(ValueColumns):
     def arrays(self, values: list[Any]) -> list[pa.Array]:
         """See `ValueColumns`."""
         return [self._row.struct(values)] if self._nested else self._row.columns(values)
-
-
-def variant_array(
-    values: Sequence[Any], type: pa.DataType, encoder: VariantEncoder, missing: Any = None
-) -> pa.StructArray:
-    """A column of variants, null where a value is missing."""
-    pairs = [(b"", b"") if value is missing else encoder.encode(value) for value in values]
-    mask = pa.array([value is missing for value in values], pa.bool_())
-    columns = [
-        pa.array([pair[0] for pair in pairs], pa.binary()),
-        pa.array([pair[1] for pair in pairs], pa.binary()),
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(type), mask=mask)
 
 
 def is_value_each(payloads: pa.Array) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
 from meshmsg import ConfigError
-from meshmsg.spark_sink.source.variant import VariantEncoder
+from meshmsg.spark_sink.source.variant import VariantEncoder, variant_array
 
 Maker = Callable[[Sequence[Any]], pa.Array]
 
@@ -101,7 +101,7 @@ def _field(declared: t.DataType, where: str) -> tuple[Any, Maker]:
     arrow = to_arrow_type(declared, timezone="UTC")
     if kind is None:
         encoder = VariantEncoder()
-        return Any, lambda values: _variants(values, arrow, encoder)
+        return Any, lambda values: variant_array(values, arrow, encoder)
     return kind, lambda values: pa.array(values, arrow)
 
 
@@ -109,12 +109,6 @@ def _simple(declared: t.DataType) -> Any:
     if isinstance(declared, t.StringType):  # CHAR and VARCHAR are such too
         return str
     return _SIMPLE.get(type(declared))
-
-
-def _variants(values: Sequence[Any], arrow: pa.DataType, encoder: VariantEncoder) -> pa.Array:
-    from meshmsg.spark_sink.source.payloads import variant_array
-
-    return variant_array(values, arrow, encoder)
 
 
 def _list(declared: t.ArrayType, where: str) -> tuple[Any, Maker]:

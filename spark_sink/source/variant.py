@@ -6,11 +6,14 @@ JSON only, and a msgpack payload has bytes, times and whole numbers that JSON wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import accumulate
 from struct import Struct
 from typing import Any
+
+import pyarrow as pa
 
 NULL, TRUE, FALSE = b"\x00", b"\x04", b"\x08"
 _INT8, _INT16 = 3 << 2, 4 << 2
@@ -190,3 +193,16 @@ def _encode_metadata(keys: tuple[str, ...]) -> bytes:
     head = 1 | (width - 1) << 6
     length = len(names).to_bytes(width, "little")
     return b"".join((bytes((head,)), length, _packed(offsets, width), *names))
+
+
+def variant_array(
+    values: Sequence[Any], type: pa.DataType, encoder: VariantEncoder, missing: Any = None
+) -> pa.StructArray:
+    """A column of variants, null where a value is missing."""
+    pairs = [(b"", b"") if value is missing else encoder.encode(value) for value in values]
+    mask = pa.array([value is missing for value in values], pa.bool_())
+    columns = [
+        pa.array([pair[0] for pair in pairs], pa.binary()),
+        pa.array([pair[1] for pair in pairs], pa.binary()),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(type), mask=mask)

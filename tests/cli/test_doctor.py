@@ -20,7 +20,7 @@ from meshmsg.cli import _findings, _machine_checks, _mesh_checks
 from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
 from meshmsg.cli._key_checks import keys
 from tests.support.netns import Network, needs_namespaces
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 MESH = f"doctor-test-{os.getpid()}"
 
@@ -234,7 +234,7 @@ def test_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peer("late", mesh=MESH) as late, Peer("here", mesh=MESH, connect=late.address) as here:
         here.wait_for_peers(timeout=30)
         node = here._open_node()
-        (link,) = node.links.up()
+        (link,) = node.links.table.up()
         real = node.questions.ask
         for off_s, status in ((0.0, OK), (-3.0, WARN), (3600.0, FAIL)):
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 FREE = "tcp://127.0.0.1:*"
 

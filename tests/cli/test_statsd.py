@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 def test_metrics_come_out_as_events(start: Any) -> None:

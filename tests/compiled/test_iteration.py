@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from meshmsg._model.batch import Event
+from meshmsg._model.codecs import Undecodable
 from meshmsg._model.errors import PayloadError
-from meshmsg._model.event import Event, Undecodable
 from meshmsg._native import COMPILED
 from meshmsg._receive.subscription import Subscription
 

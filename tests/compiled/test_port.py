@@ -12,7 +12,7 @@ import zmq
 
 from meshmsg._native import COMPILED
 from meshmsg.transports.zmq.port import PlainPort, Port, port_of, settle_loans
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 LARGE = bytes(range(256)) * 400  # lent
 SMALL = b"small"

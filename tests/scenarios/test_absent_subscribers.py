@@ -12,7 +12,7 @@ import pytest
 
 from meshmsg import Peer, Stream, Tuning
 from tests.support.remote import RemotePeer
-from tests.support.remote import wait_until as wait_for
+from tests.support.waiting import wait_until as wait_for
 
 #: What is on the way to one that does not read, beside the kernel's buffers.
 SMALL = {"inbox_bytes_max": 64 * 1024, "queue_frames": 4}

@@ -14,7 +14,7 @@ from meshmsg import AsyncPeer, Peer, Stream
 def hold_back(peer: Any) -> Any:
     """The stream counts as busy, and the gathering thread does not send what is open."""
     node = peer._open_node()
-    outlet = node.publisher._find("a.b")
+    outlet = node.publisher.find("a.b")
     node.publisher._gathered._send = lambda: False
     outlet.due_ns = 1 << 62
     return outlet

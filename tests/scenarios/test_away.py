@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshmsg import Peer, Stream, Subscription
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 PAYLOADS = [b"%060d" % n for n in range(1000)]
 TOPIC = "a.b"

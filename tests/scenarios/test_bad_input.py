@@ -33,7 +33,7 @@ from meshmsg import (
 )
 from meshmsg._wire import control
 from meshmsg._wire.frame import Heartbeat, encode_frame, encode_headers
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 NOISE = 2000
 

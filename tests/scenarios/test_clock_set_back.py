@@ -11,7 +11,8 @@ import pytest
 
 from meshmsg import Event, Peer
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 STREAM = "pub/ticks.**"
 #: Seconds by which the clock of each life differs from the real one.

@@ -19,7 +19,7 @@ from meshmsg._receive.incoming_stream import Lend, Sweep, TailHint
 from meshmsg._receive.repair_sources import LENDERS_MAX
 from meshmsg.recovery.stream import places
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 #: As quick as peers can be without taking a busy machine for a dead peer.
 QUICK = {"ping_interval_s": 0.05, "peer_timeout_s": 5.0}

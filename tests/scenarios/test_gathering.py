@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from meshmsg import Peer, Stream
 from meshmsg._peer.node import Node
+from tests.support.waiting import wait_until
 
 BURST = 200
 WAIT_S = 60.0
@@ -16,13 +17,6 @@ WAIT_S = 60.0
 
 def node_of(peer: Peer) -> Node:
     return peer._open_node()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.005)
 
 
 @contextmanager

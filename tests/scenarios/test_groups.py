@@ -24,7 +24,7 @@ from meshmsg import (
     Subscription,
     Tuning,
 )
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -293,7 +293,7 @@ def test_member_that_was_parted_hands_out_nothing_of_what_others_have() -> None:
 
         def give_up() -> None:
             with publisher._lock:
-                for member in list(publisher.groups._members.values()):
+                for member in list(publisher.groups.members.values()):
                     publisher.groups._drop(member, "thought to be gone", time.monotonic())
 
         boss._node.call(give_up)
@@ -316,7 +316,7 @@ def test_last_words_that_have_come_are_heard_however_late_they_are_read() -> Non
         publisher, left = boss._node.publisher, threading.Event()
 
         def stall() -> None:
-            (remote,) = publisher.groups._members.values()
+            (remote,) = publisher.groups.members.values()
             left.wait(30)
             wait_until(lambda: not events._node._outgoing)
             wait_until(lambda: boss._node._server.pollable.poll(0))
@@ -354,7 +354,7 @@ def test_member_that_leaves_keeps_its_connection_until_its_last_words_are_heard(
         wait_until(lambda: not group_of(boss)["members"])
         group = group_of(boss)
         assert (group["acked"], group["lag"], group["stale_acks"]) == (1, 0, 0)
-        assert not events._node.parting
+        assert not events._node.inlets.parting
         assert events._intake._inlet.wakeup.fd < 0, "its sockets are closed then"
 
 
@@ -365,7 +365,7 @@ def test_member_whose_publisher_is_gone_does_not_wait_for_it(
     with mesh() as (boss, events):
         boss.close()
         events.close()
-        assert not events._node.parting
+        assert not events._node.inlets.parting
 
 
 def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_answered() -> None:
@@ -374,7 +374,7 @@ def test_asyncio_member_that_nobody_waits_for_is_closed_when_its_publisher_has_a
             events = anna.subscribe("jobs.**", group="workers")
             await events.wait_for_publishers(timeout=30)
             events.close()
-            while anna._open_node().parting or events._intake._inlet.wakeup.fd >= 0:
+            while anna._open_node().inlets.parting or events._intake._inlet.wakeup.fd >= 0:
                 await asyncio.sleep(0.001)
 
     with Peer("boss", streams=[Stream("jobs.**")]) as boss:

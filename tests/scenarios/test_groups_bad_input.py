@@ -17,7 +17,7 @@ from meshmsg import Peer, Stream
 from meshmsg._groups import dispatcher as _group_publisher
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.work_queue import WorkMonitor
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 class Stranger:
@@ -363,7 +363,7 @@ def test_publisher_that_ignores_its_credit_does_not_fill_the_memory_of_a_member(
         boss.wait_for_subscribers("jobs.x", timeout=30)
         publisher = boss._open_node().publisher
         with publisher._lock:
-            for seat in publisher._outlets["boss/jobs.**"].groups:
+            for seat in publisher.groups.seats:
                 for member in seat.group.members.values():
                     member.prefetch = count
         (member,) = worker._open_node().members.values()

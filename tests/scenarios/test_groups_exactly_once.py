@@ -26,7 +26,7 @@ from meshmsg._wire.frame import encode_frame
 from meshmsg._wire.subframe import Work, encode_work
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 KILLS = 20
 #: A publisher that has published what it has lives up to this long.
@@ -392,7 +392,7 @@ def test_work_of_a_membership_that_is_over_is_dropped(tmp_path: Path) -> None:
         (old,) = member._tickets.values()
         side = shop._open_node().publisher
         with side._changed:
-            (remote,) = side.groups._members.values()
+            (remote,) = side.groups.members.values()
             side.groups._suspend(remote, time.monotonic() - 1)
         wait_until(lambda: list(member._tickets.values()) not in ([], [old]), timeout=30)
         (source,) = member.sources() or member._sources()
@@ -422,7 +422,7 @@ def test_broken_connection_brings_nothing_again(tmp_path: Path, order: str) -> N
         events.ack(first[0])
         side = shop._open_node().publisher
         with side._changed:
-            (remote,) = side.groups._members.values()
+            (remote,) = side.groups.members.values()
             side.groups._suspend(remote, time.monotonic() - 1)
         wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
         for event in first[1:]:
@@ -486,7 +486,7 @@ def work_and_leave_a_loop(address: str, count: int) -> list[Any]:
                     events.ack(event)
                     done.append(event.data)
             assert events.closed
-            anna._node.parting.clear()  # type: ignore[union-attr]  # it has waited already
+            anna._node.inlets.parting.clear()  # type: ignore[union-attr]  # it has waited already
         return done
 
     return asyncio.run(work())
@@ -525,7 +525,7 @@ def test_who_leaves_does_not_wait_for_whom_it_cannot_hear(tmp_path: Path) -> Non
             began = time.monotonic()
             events.close()
             assert time.monotonic() - began > 0.5
-        assert not anna._open_node().parting
+        assert not anna._open_node().inlets.parting
 
 
 def test_only_its_publisher_says_what_of_a_stream_is_kept(tmp_path: Path) -> None:
@@ -547,7 +547,7 @@ def test_only_its_publisher_says_what_of_a_stream_is_kept(tmp_path: Path) -> Non
             wait_until(source.claims.done, timeout=30)
             for name in ("other", "shop"):
                 assert source.claims.done(), name
-                (link,) = [one for one in anna._open_node().links.up() if one.peer == name]
+                (link,) = [one for one in anna._open_node().links.table.up() if one.peer == name]
                 member.on_kept(link, Kept(member.sub, source.info.name, 1 << 62))
             assert not source.claims.done()
 
@@ -561,14 +561,14 @@ def test_who_joins_again_is_written_down_again(tmp_path: Path) -> None:
     ):
         shop.wait_for_subscribers("a.b", timeout=30)
         side = shop._open_node().publisher
-        (seat,) = side.groups._seats
+        (seat,) = side.groups.seats
         wait_until(lambda: seat.saved_names == {events._intake.sub}, timeout=30)
         with side.groups.keeper._disk:
             with side._changed:
-                (remote,) = side.groups._members.values()
+                (remote,) = side.groups.members.values()
                 side.groups._suspend(remote, time.monotonic() - 1)
             wait_until(lambda: events.stats()["counters"].get("parted"), timeout=30)
-            known = side.groups._members
+            known = side.groups.members
             wait_until(lambda: any(m.work.connected for m in list(known.values())), timeout=30)
             shop.publish("a.b", "now")
             assert events.get(timeout=0.3) is None

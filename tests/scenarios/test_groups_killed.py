@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from meshmsg import Peer, Stream, Tuning
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 #: Nobody counts as gone because nothing was heard of it.
 NO_SILENCE = Tuning(member_timeout_s=600.0, peer_timeout_s=600.0)

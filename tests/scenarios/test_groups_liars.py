@@ -21,7 +21,7 @@ from meshmsg.recovery.groups.recall import AHEAD_MIN
 from tests.scenarios.test_groups_bad_input import Stranger, join
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 JOBS = 1000
 FAR = 1 << 62

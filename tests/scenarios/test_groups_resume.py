@@ -23,7 +23,7 @@ from meshmsg.recovery.log.folder import LogFolder, find_logs
 from meshmsg.recovery.log.writer import LogWriter
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until as wait_for
+from tests.support.waiting import wait_until as wait_for
 
 wait_until = partial(wait_for, timeout=60)  # on a machine that is busy
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, AsyncSubscription, ClosedError, MeshError, Peer, Stream, WaitTimeout
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 ENDED = "the I/O thread of pub ended by an error"
 

@@ -14,7 +14,8 @@ from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.verify import summarize
 from tests.scenarios.test_replay import taken
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 HELD: dict[str, Any] = {"start": "committed", "name": "audit", "hold": True}
 
@@ -262,7 +263,7 @@ def test_strange_commits_are_counted(tmp_path: Path) -> None:
         publish(pub, 0, 3)
         taken(events, 3)
         node = sub._open_node()
-        (link,) = node.links.up()
+        (link,) = node.links.table.up()
         epoch = events._intake.positions()[0].epoch
         strange = [
             Commit(12345, [Place("pub/a.**", epoch, 1)]),

@@ -17,7 +17,7 @@ from meshmsg import BindError, Multicast, Peer, Stream, Subscription
 from meshmsg._wire import control
 from meshmsg.transports.udp.multicast import MulticastClient, groups_of
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 Body = dict[str, Any]
 

@@ -65,7 +65,7 @@ class Interrupt:
 
 def fill_tail(pub: Peer) -> None:
     """Leave no room for another event in the tail."""
-    log = pub._open_node().publisher._find("a.b").log
+    log = pub._open_node().publisher.find("a.b").log
     assert log is not None
     while log.frame.shut or AREA_BYTES - log.frame.at > ENTRY_BYTES:
         pub.publish("a.b", b"full")

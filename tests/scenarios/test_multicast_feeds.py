@@ -9,7 +9,7 @@ import pytest
 
 from meshmsg import ConfigError, Feed, Multicast, Peer, Stream, WaitTimeout
 from meshmsg.testing import lose_packets
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 30
 COUNT = 5000

@@ -14,7 +14,8 @@ from meshmsg import AsyncPeer, NameInUse, Peer, Stream
 from meshmsg._links.name_conflicts import LOOKS_MAX
 from meshmsg._wire import control
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 
 def is_told(peer: Peer, topic: str = "a.b") -> bool:

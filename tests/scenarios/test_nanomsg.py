@@ -17,7 +17,7 @@ import pytest
 from meshmsg import BindError, ConfigError, Peer, Stream, Subscription, nanomsg
 from meshmsg.nanomsg import NanomsgIn, NanomsgOut
 from tests.support import processes
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 30
 ANY = "tcp://127.0.0.1:0"

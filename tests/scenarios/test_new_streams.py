@@ -16,7 +16,7 @@ from meshmsg import Peer, Stream
 from meshmsg._model.message_fields import ENTRIES_MAX
 from meshmsg._peer.node import Node
 from meshmsg._wire import control as c
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 EVENTS = list(range(100))
 
@@ -62,7 +62,7 @@ def test_subscription_that_is_made_before_the_first_event_gets_it(
         node = sub._open_node()
         late: list[Any] = []
         asked: list[str] = []
-        announced, send = node.links._on_welcome, node.send
+        announced, send = node.links._on_welcome, node._control.send
 
         def on_welcome(link: Any, welcome: c.Welcome) -> None:
             """What `subscribe` left to the I/O thread comes right behind the announcement."""
@@ -77,7 +77,7 @@ def test_subscription_that_is_made_before_the_first_event_gets_it(
             return send(to, parts)
 
         monkeypatch.setattr(node.links, "_on_welcome", on_welcome)
-        monkeypatch.setattr(node, "send", note)
+        monkeypatch.setattr(node._control, "send", note)
         with monkeypatch.context() as held:
             held.setattr(node, "call", late.append)
             events = sub.subscribe("**", group=group)
@@ -154,7 +154,7 @@ def test_request_that_was_lost_with_its_connection_is_repeated_as_it_was(
                 return False
             return send(to, parts)
 
-        monkeypatch.setattr(node, "send", lose_first)
+        monkeypatch.setattr(node._control, "send", lose_first)
         for n in EVENTS:
             pub.publish("never.declared", n)
         take_all(events)

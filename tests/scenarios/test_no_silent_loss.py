@@ -11,7 +11,8 @@ import pytest
 import meshmsg
 from meshmsg import Loss, Peer, Stream, Tuning
 from meshmsg.testing import lose_frames, lose_messages
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 FAST = Tuning(heartbeat_min_s=0.02, heartbeat_max_s=0.2, repair_deadline_s=1.0)
 

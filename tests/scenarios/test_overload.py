@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, Peer, Stream, Tuning
-from tests.support.remote import RemoteError, RemotePeer, wait_until
+from tests.support.remote import RemoteError, RemotePeer
+from tests.support.waiting import wait_until
 
 PAYLOAD_BYTES = 1000
 #: More than all pipes and kernel buffers between two processes hold.
@@ -224,7 +225,7 @@ def test_memory_of_the_publisher_is_bounded(overflow: str, ledger: Any) -> None:
 def test_a_moments_wait_never_counts_as_a_stream_that_blocks() -> None:
     """Queues that fill make publishers wait a little, and nobody is told that it took too long."""
     with Peer("pub", streams=Stream("a.**")) as peer:
-        outlet = peer._open_node().publisher._find("a.b")
+        outlet = peer._open_node().publisher.find("a.b")
         outlet.sender.flow.is_crowded = lambda now: True  # type: ignore[method-assign]
         for n in range(5):
             outlet.gated = True
@@ -236,7 +237,7 @@ def test_a_moments_wait_never_counts_as_a_stream_that_blocks() -> None:
 def test_a_moments_wait_never_counts_as_a_stream_that_blocks_the_loop() -> None:
     async def run() -> list[int]:
         async with AsyncPeer("pub", streams=Stream("a.**")) as peer:
-            outlet = peer._open_node().publisher._find("a.b")
+            outlet = peer._open_node().publisher.find("a.b")
             outlet.sender.flow.is_crowded = lambda now: True  # type: ignore[method-assign]
             seqs = []
             for n in range(5):
@@ -255,7 +256,7 @@ def test_publisher_pauses_when_queues_fill_if_its_stream_may_wait(
 ) -> None:
     stream = Stream("a.**", overflow=overflow, window_bytes="64MiB")
     with Peer("pub", streams=stream, tuning=Tuning(queue_frames=8)) as peer:
-        flow = peer._open_node().publisher._find("a.b").sender.flow
+        flow = peer._open_node().publisher.find("a.b").sender.flow
         flow.admit(1, "one that reads", 0, now=time.monotonic() + 3600)
         for _ in range(70):  # of 64 KiB: more than the brake's 4 MiB, far less than the window
             peer.publish_many("a.b", [bytes(1024)] * 64, timeout=0.01)

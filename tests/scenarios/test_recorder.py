@@ -30,7 +30,8 @@ from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.testing import lose_frames
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 PAD = b"x" * 200
 #: Keeps next to nothing, so that history has to come from elsewhere.

@@ -15,7 +15,7 @@ from meshmsg._wire import control as c
 from meshmsg.recovery.groups.store import GroupStore
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.transports.zmq.replay_socket import ReplaySocket
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 ORDERS = Stream("orders.**", durability="log")
 

@@ -18,7 +18,8 @@ from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.verify import verify
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 ROUNDS = 8
 LOAD = """

@@ -17,7 +17,8 @@ from meshmsg._publish.published_stream import Outlet
 from meshmsg._wire import control
 from meshmsg.testing import lose_frames
 from meshmsg.transports.zmq.control import join_parts, split_parts
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 
 def test_subscriptions_that_come_and_go_leave_the_peer_alive() -> None:
@@ -41,7 +42,7 @@ def test_subscriptions_that_come_and_go_leave_the_peer_alive() -> None:
             events.wait_for_publishers(timeout=30)
             pub.publish("a.b", "alive")
             assert events.get(timeout=30).data == "alive"  # type: ignore[union-attr]
-        assert len(sub._open_node().names) == 0
+        assert len(sub._open_node().inlets.names) == 0
 
 
 @pytest.mark.parametrize(

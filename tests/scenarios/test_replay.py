@@ -17,7 +17,8 @@ from meshmsg._wire.control import Subscribed
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 TRANSPORTS = {"zmq": None, "multicast": Multicast("239.255.7.10:30921")}
 SMALL = {"buffer_bytes": "64KiB"}
@@ -201,14 +202,15 @@ def test_subscriber_that_was_not_told_is_not_counted_on(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     streams = [{"topics": "a.**", "durability": "log"}]
     with RemotePeer("pub", bind=address, data_dir=str(tmp_path), streams=streams) as pub:
-        pub.run("publisher = peer._open_node().publisher; send = publisher._send_control")
-        pub.run("publisher._send_control = lambda to, parts: b'subscribed' in parts[0]")
+        pub.run("publisher = peer._open_node().publisher; control = publisher.control")
+        pub.run("send = control.send")
+        pub.run("control.send = lambda to, parts: b'subscribed' in parts[0] or send(to, parts)")
         with Peer("sub", connect=address) as sub, sub.subscribe("a.**") as events:
             admitted = "any('pub/a.**' in s.admitted for s in publisher.subscribers.subs.values())"
             wait_until(lambda: pub.eval(admitted))
             with pytest.raises(AssertionError, match="WaitTimeout"):
                 pub.run("peer.wait_for_subscribers('a.b', 1, 0.3)")
-            pub.run("publisher._send_control = send")
+            pub.run("control.send = send")
             with sub.subscribe("a.**") as other:
                 pub.run("peer.wait_for_subscribers('a.b', 1, 30)")
                 pub.run("peer.publish('a.b', 1)")

@@ -15,7 +15,7 @@ import pytest
 from meshmsg import Peer, Stream
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 ROUNDS = 20
 

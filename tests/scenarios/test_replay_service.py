@@ -16,7 +16,8 @@ from meshmsg._replay.log_client import LogEpoch, ReplayClient
 from meshmsg._replay.log_server import READS_EACH_MAX
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.replay_socket import ReplaySocket
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 ORDERS = Stream("orders.**", durability="log", segment_bytes="64KiB")
 

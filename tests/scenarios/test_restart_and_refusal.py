@@ -11,7 +11,8 @@ import meshmsg
 from meshmsg import Peer, PeerRefused, Stream
 from meshmsg._wire import control
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 
 def test_killed_publisher_is_found_again_and_its_new_epoch_is_complete() -> None:

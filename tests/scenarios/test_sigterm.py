@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.support import processes
-from tests.support.remote import RemoteError, RemotePeer, wait_until
+from tests.support.remote import RemoteError, RemotePeer
+from tests.support.waiting import wait_until
 
 #: Longer than an error waits for subscribers, and far shorter than `close` does here.
 LOOK_S = 1.0

@@ -19,7 +19,7 @@ from meshmsg.recovery.log.files import File
 from meshmsg.recovery.log.spill import UnsyncedFiles
 from tests.scenarios.multicast.conftest import new_group
 from tests.support.remote import RemotePeer
-from tests.support.remote import wait_until as wait_for
+from tests.support.waiting import wait_until as wait_for
 
 #: A consumer that does not read holds this much, and no more comes to it.
 STALLED = Tuning(inbox_bytes_max=64 * 1024, queue_frames=4)

@@ -17,7 +17,7 @@ from meshmsg import BindError, ConfigError, Peer, Stream, Subscription
 from meshmsg.statsd import StatsdReporter, StatsdServer
 from meshmsg.statsd.aggregates import FATES
 from meshmsg.statsd.signed_packets import sign
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 @contextmanager

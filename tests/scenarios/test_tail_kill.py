@@ -23,7 +23,7 @@ from meshmsg.recovery.log.verify import verify
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import processes
 from tests.support.programs.tail_publisher import WORD, acknowledged, event_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).resolve().parents[1] / "support" / "programs" / "tail_publisher.py"
 ROUNDS = 5

@@ -25,7 +25,8 @@ from meshmsg._peer import node as _node
 from meshmsg._receive import subscription as _subscription
 from meshmsg._wire import control as c
 from tests.support import processes
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 THREADS = 8
 

@@ -10,7 +10,7 @@ import zmq
 from meshmsg import Peer, Stream
 from meshmsg._wire import control
 from meshmsg.recovery.stream import time_shares
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 class Dealers:

@@ -17,7 +17,8 @@ from meshmsg.recovery.log.faults import Faults, FaultyFiles
 from meshmsg.recovery.log.writer import LogWriter
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_replay import taken
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 THREADS = 16
 EACH = 50

@@ -29,7 +29,7 @@ from meshmsg.webhooks import Webhooks, WebhookServer
 from meshmsg.webhooks import http_server as webhook_in
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" * 2
 OTHER = "whsec_" + "C2FVsBQIhrscChlQIMV+b5sSYspob7oD" * 2

@@ -13,7 +13,7 @@ from meshmsg import Peer, Stream
 from meshmsg.webhooks import WebhookRegistry
 from tests.support import processes
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 EVENTS = 60
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -22,7 +22,7 @@ from meshmsg.webhooks import dead_letters as _webhook_undertaker
 from meshmsg.webhooks import retry as webhook_retry
 from meshmsg.webhooks import runner as _webhook_runner
 from tests.support.hooks import HANG, RESET, Receiver
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 LOCAL = "127.0.0.1"
 FAST = (0, 0.05, 0.05, 0.05)

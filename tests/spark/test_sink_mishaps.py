@@ -18,9 +18,10 @@ from meshmsg.spark_sink.sink.check import check_output
 from meshmsg.spark_sink.sink.checkpoint import torn_file
 from meshmsg.spark_sink.sink.config import Output, SinkConfig
 from meshmsg.spark_sink.sink.driver import Again, Job
-from meshmsg.spark_sink.sink.tables import Table, open_table
+from meshmsg.spark_sink.sink.formats import open_table
+from meshmsg.spark_sink.sink.tables import Table
 from tests.spark.logs import EPOCH, STREAM, write_log
-from tests.spark.test_sink_tables import BATCH, SCHEMA, output, positions_in, write_batch
+from tests.unit.spark_sink.sink.test_tables import BATCH, SCHEMA, output, positions_in, write_batch
 
 
 def full(*_: Any) -> None:

@@ -149,18 +149,6 @@ class RemotePeer:
         self.close()
 
 
-def wait_until(condition: Any, timeout: float = 60.0, what: str = "") -> None:
-    """Wait for a condition; fails with its last value."""
-    deadline = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if value:
-            return
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what or condition} (last: {value!r})")
-        time.sleep(0.005)
-
-
 def _make(arguments: dict[str, Any]) -> Any:
     """A peer of plain data: streams, feeds, their transports and the tuning as their fields."""
     import meshmsg

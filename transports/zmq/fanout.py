@@ -94,6 +94,11 @@ class FanoutServer:
         self._port = port_of(self._socket)
         self._send = self._port.send
 
+    def watched(self, limits: Limits) -> Door:
+        """Watch who is connected, and return what tells."""
+        self.door = Door(self._socket, limits)
+        return self.door
+
     def bind(self, control_address: str) -> None:
         """Listen beside a control address."""
         real = bind(self._socket, companion(control_address))

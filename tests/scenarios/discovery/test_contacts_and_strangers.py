@@ -16,7 +16,8 @@ from meshmsg._links import resolver as _scout
 from meshmsg._model.config import config_from_tables
 from meshmsg._wire import control as c
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -169,8 +170,8 @@ def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
         ) as pub,
     ):
         node = sub._open_node()
-        wait_until(lambda: [k for k in node.links.up() if k.found], what="it is dialled back")
-        link = node.links.up()[0]
+        wait_until(lambda: [k for k in node.links.table.up() if k.found], what="it is dialled back")
+        link = node.links.table.up()[0]
         if first == "the good-bye":
             node.finder.on_bye(link.instance)
             pub.kill()
@@ -180,7 +181,7 @@ def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
             pub.kill()
             link.state = "dialling"
             node.finder.on_bye(link.instance)
-        wait_until(lambda: not node.links.all(), what="nobody dials it")
+        wait_until(lambda: not node.links.table.all(), what="nobody dials it")
 
 
 # Strangers -------------------------------------------------------------------------------------

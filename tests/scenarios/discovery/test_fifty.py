@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.processes import start
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 PROCESSES = 10
 EACH = 5

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.netns import Network, needs_namespaces
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 pytestmark = needs_namespaces()
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, ClosedError, Peer, PeerChange, Stream, Tuning
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 QUICK = Tuning(ping_interval_s=0.1, peer_timeout_s=2.0)
 

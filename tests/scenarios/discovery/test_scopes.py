@@ -16,7 +16,8 @@ import pytest
 from meshmsg import Peer
 from meshmsg.testing import own_mesh
 from tests.support import processes
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 
 def within(folder: Path) -> list[str]:

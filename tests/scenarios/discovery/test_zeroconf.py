@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from meshmsg import Discovery, Peer, Stream
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 PEERS = 10
 

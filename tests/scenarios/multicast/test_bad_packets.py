@@ -18,7 +18,7 @@ from meshmsg._wire import packet
 from meshmsg._wire.control import stream_wire_id
 from meshmsg._wire.frame import encode_frame
 from tests.support import numbered
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 STREAM = "pub/a.**"
 WIRE_ID = stream_wire_id("default", STREAM)

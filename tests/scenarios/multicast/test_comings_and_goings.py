@@ -15,7 +15,8 @@ from meshmsg import AsyncPeer, Feed, Multicast, Peer, Stream, testing
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import numbered
 from tests.support.ports import free_port
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 
 def both_kinds() -> pytest.MarkDecorator:

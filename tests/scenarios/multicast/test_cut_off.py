@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.netns import needs_namespaces
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 pytestmark = needs_namespaces()
 

@@ -13,7 +13,8 @@ import pytest
 from meshmsg import Multicast, Peer, Stream, Tuning
 from meshmsg.testing import lose_packets
 from tests.support import numbered
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 STEP = 2000
 

@@ -13,7 +13,8 @@ from meshmsg.transports.udp import multicast as transport
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import numbered
 from tests.support.netns import needs_namespaces
-from tests.support.remote import RemoteError, wait_until
+from tests.support.remote import RemoteError
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("interface", ["lo", "127.0.0.1", "127.0.0.2"])

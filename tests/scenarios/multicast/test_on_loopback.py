@@ -12,7 +12,8 @@ from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
 from meshmsg._receive.multicast_groups import Tuner
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import numbered
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("percent", [5, 20])

@@ -14,7 +14,7 @@ from meshmsg import Feed, Multicast, Peer, PublishTimeout, Stream, Tuning
 from meshmsg._wire import packet
 from tests.scenarios.multicast.test_bad_packets import STREAM, WIRE_ID, epoch_of, stranger_on
 from tests.support import numbered
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 COUNT = 60_000
 #: So little that it is full at once.

@@ -33,7 +33,7 @@ class Liar:
         """To everybody who dialled: a message, or fields that make none."""
         said = raw(message) if isinstance(message, dict) else c.encode_message(message)
         parts = [said] + ([] if frame is None else [frame])
-        for identity, _ in self.node.client_items():
+        for identity in list(self.node.reception.clients):
             self.node.send(identity, parts)
 
     def lie(self, kind: str, events: Subscription) -> None:

@@ -21,7 +21,8 @@ from meshmsg.transports.zmq.fanout import TOKENS_EACH_MAX
 from meshmsg.transports.zmq.replay_socket import Disconnected, ReplaySocket
 from tests.scenarios.security.attackers import GREETING, connected, part, pour, ready
 from tests.scenarios.security.conftest import curve_of
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 MIB = 1 << 20

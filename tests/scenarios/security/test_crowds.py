@@ -19,7 +19,8 @@ from meshmsg import Peer, Security, Stream, Tuning
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.connection_monitor import connections_allowed, cut, cut_all
 from meshmsg.transports.zmq.work_queue import CONNECTIONS_MAX
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 CROWD = 1000
@@ -177,7 +178,7 @@ def test_silent_connections_to_the_port_of_a_worker_are_cut(mesh_key: str) -> No
         worker.subscribe("jobs.**", group="g", auto_ack=True) as jobs,
     ):
         shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
-        member = next(iter(shop._open_node().publisher.groups._members.values()))
+        member = next(iter(shop._open_node().publisher.groups.members.values()))
         with crowd(member.work.addresses[0][1], count=100) as silent:
             wait_until(lambda: sum(map(is_cut, silent)) >= 100 - 2 * CONNECTIONS_MAX, WAIT_S)
             shop.publish("jobs.a", 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, PeerRefused, Stream, Subscription
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 

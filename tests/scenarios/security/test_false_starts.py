@@ -28,7 +28,7 @@ def test_a_recorder_that_answers_first_does_not_move_the_start(
     ):
         pub.run("for n in range(count): peer.publish(topic, n)", topic=TOPIC, count=EVENTS)
         sub.wait_for_peers(1, timeout=WAIT_S)
-        (link,) = sub._open_node().links.up()
+        (link,) = sub._open_node().links.table.up()
         epoch = link.streams[STREAM].epoch
         liar = _liar(attacker(sub.address), link.streams[STREAM])
         told: list[int] = []
@@ -40,7 +40,7 @@ def test_a_recorder_that_answers_first_does_not_move_the_start(
             yield c.Subscribed(said.sub, STREAM, epoch, 0, lie, EVENTS, lie, recorded=True)
 
         liar.answers = answers
-        assert liar.serve(WAIT_S, lambda: len(sub._open_node().links.up()) == 2)
+        assert liar.serve(WAIT_S, lambda: len(sub._open_node().links.table.up()) == 2)
         pub.stop()
         start = Position(STREAM, epoch, 3) if wanted == "position" else wanted
         with sub.subscribe("a.**", start=start) as events:

@@ -7,7 +7,7 @@ from typing import Any
 from meshmsg import Peer, Stream, Tuning
 from tests.scenarios.security.conftest import WAIT_S
 from tests.support.ports import free_port
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 FORGETFUL = Tuning(ping_interval_s=0.05, peer_timeout_s=5.0, stream_forget_s=0.3)
 
@@ -44,3 +44,29 @@ def test_prefix_that_is_not_subscribed_to_any_more_costs_no_place(keys: Any) -> 
         with intake.lock:
             intake._client.unsubscribe(wire_id)
         wait_until(lambda: prefixes.used == 2, WAIT_S)
+
+
+def test_peer_that_is_greeted_twice_proves_its_key_with_either_answer(keys: Any) -> None:
+    """While an answer is on its way a peer may be greeted again: on a busy machine it often is."""
+    pub_keys, sub_keys = keys.peer("pub"), keys.peer("sub")
+    with (
+        Peer("pub", streams=[Stream("x")], security=pub_keys) as pub,
+        Peer("sub", connect=pub.address, security=sub_keys) as sub,
+        sub.subscribe("**") as events,
+    ):
+        events.wait_for_publishers(1, timeout=WAIT_S)
+        node = sub._open_node()
+        (link,) = node.links.table.up()
+        answers: list[str] = []
+        take = node.links._on_welcome
+
+        def note(link: Any, welcome: Any) -> None:
+            take(link, welcome)
+            answers.append(link.state)
+
+        node.links._on_welcome = note  # type: ignore[method-assign]
+        node.call(lambda: node.links._greet(link))
+        node.call(lambda: node.links._greet(link))
+        wait_until(lambda: len(answers) >= 2, WAIT_S)
+        assert set(answers) == {"up"}
+        assert node.counters["refused"] == 0

@@ -16,7 +16,7 @@ from meshmsg._wire.frame_layout import FRAME_MAGIC
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.fanout import FanoutServer
 from tests.scenarios.security.conftest import curve_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 SHOP = (Stream("orders.**"), Stream("quotes.**"))
@@ -125,10 +125,10 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
     ):
         shop.wait_for_subscribers("orders.eu", count=2, timeout=WAIT_S)
         publisher = shop._open_node().publisher
-        wait_until(lambda: bool(publisher.groups._members), WAIT_S)
+        wait_until(lambda: bool(publisher.groups.members), WAIT_S)
         [(sub, remote)], [(worker, member)] = (
             list(publisher.subscribers.subs.items()),
-            list(publisher.groups._members.items()),
+            list(publisher.groups.members.items()),
         )
         before = remote.link, member.link
         asker = intruder.socket(
@@ -146,7 +146,7 @@ def test_nobody_takes_over_the_subscription_of_another_key(keys: Any, intruder: 
             assert answer.refused
         assert (
             publisher.subscribers.subs[sub].link,
-            publisher.groups._members[worker].link,
+            publisher.groups.members[worker].link,
         ) == before
 
 
@@ -193,7 +193,7 @@ def test_a_publisher_hands_out_no_work_of_another(keys: Any) -> None:
         shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
         mallory.wait_for_subscribers("chat.a", timeout=WAIT_S)
         node = mallory._open_node()
-        member = next(iter(node.publisher.groups._members.values()))
+        member = next(iter(node.publisher.groups.members.values()))
         false = c.Joined(member.sub, [c.Tail("shop/jobs.**", 1, 0, 0)], member.work.addresses)
         node.post(member.link, false)
         counters = worker._open_node().counters

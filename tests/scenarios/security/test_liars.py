@@ -13,7 +13,8 @@ from msgspec import structs
 
 from meshmsg import Peer, Security, Stream, Subscription, Tuning
 from tests.scenarios.security.liars import FAR, LIES, TOPIC, Liar
-from tests.support.remote import RemotePeer, wait_until
+from tests.support.remote import RemotePeer
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 #: What is missing is given up soon, so that a false loss would be seen soon.
@@ -161,7 +162,7 @@ def test_late_subscriber_gets_all_of_the_history_past_a_recorder_that_lies(
 
         def refuse(identity: bytes, message: Any) -> None:
             gone = {"gone": list(message.ranges)} if answers else {}
-            liar.node.publisher.subscribers.answer_nack(identity, message, [], gone)
+            liar.node.publisher.control.answer_nack(identity, message, [], gone)
 
         monkeypatch.setattr(lender, "_admit", admit)
         monkeypatch.setattr(lender, "_answer", refuse)

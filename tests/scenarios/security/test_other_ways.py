@@ -10,7 +10,7 @@ import pytest
 
 from meshmsg import AsyncPeer, ConfigError, Discovery, Peer, Security, Stream
 from meshmsg.webhooks import WebhookServer
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 

@@ -22,7 +22,7 @@ from meshmsg.transports.zmq.curve import CONTROL
 from meshmsg.transports.zmq.per_publisher import ApartFanoutClient
 from meshmsg.transports.zmq.zap import ZapServer
 from tests.scenarios.security.conftest import curve_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 SHOP = (Stream("orders.**"), Stream("quotes.**"), Stream("log.**", durability="log"))
@@ -259,7 +259,7 @@ def test_work_is_for_the_member_only(keys: Any, intruder: Any) -> None:
         worker.subscribe("jobs.**", group="g", auto_ack=True) as jobs,
     ):
         shop.wait_for_subscribers("jobs.a", timeout=WAIT_S)
-        member = next(iter(shop._open_node().publisher.groups._members.values()))
+        member = next(iter(shop._open_node().publisher.groups.members.values()))
         curve = curve_of(keys.mesh_key, keys.pair("mallory"))
         thief = intruder.socket(zmq.PULL, member.work.addresses[0][1], curve, keys.public("shop"))
         wait_until(lambda: count(shop, "refused_keys"), WAIT_S)

@@ -17,8 +17,8 @@ from meshmsg._wire.packet import HEAD, NACK, PacketRequest, packet_kind
 from meshmsg.testing import lose_packets
 from meshmsg.transports.udp.multicast import Datagram
 from tests.support.captures import Capture, dissect
-from tests.support.remote import wait_until
 from tests.support.tools import need
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 _groups = itertools.count()

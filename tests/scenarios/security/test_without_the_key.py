@@ -20,8 +20,8 @@ from meshmsg import (
 from meshmsg._replay.log_client import ReplayClient
 from meshmsg._wire import control as c
 from tests.support.captures import Capture, tshark
-from tests.support.remote import wait_until
 from tests.support.tools import need
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 QUESTIONS: tuple[c.Message, ...] = (

@@ -22,7 +22,7 @@ from meshmsg.spark_sink.sink.config import SinkConfig, make_sink
 from meshmsg.spark_sink.sink.driver import Driver, Lost
 from meshmsg.spark_sink.source.ddl import parse_columns
 from tests.spark.logs import EPOCH, STREAM, E, Log, numbered, write_log
-from tests.spark.test_ddl import BAD, GOOD
+from tests.unit.spark_sink.source.test_ddl import BAD, GOOD
 
 
 def config_of(tmp_path: Path, *outputs: dict[str, Any], **sink: Any) -> SinkConfig:

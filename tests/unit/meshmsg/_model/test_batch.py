@@ -15,9 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmsg._model.batch import Batch
-from meshmsg._model.codecs import Codec, JsonCodec, MsgpackCodec, UnknownCodec, decode_payloads
+from meshmsg._model.codecs import (
+    Codec,
+    JsonCodec,
+    MsgpackCodec,
+    Undecodable,
+    UnknownCodec,
+    decode_payloads,
+)
 from meshmsg._model.errors import ConfigError
-from meshmsg._model.event import Position, Undecodable
+from meshmsg._model.event import Position
 from meshmsg._wire.frame import Frame, encode_frame, encode_headers
 
 STREAM = "pricing/orders.**"

@@ -19,6 +19,7 @@ from meshmsg._model.codecs import (
     Codec,
     JsonCodec,
     MsgpackCodec,
+    Undecodable,
     UnknownCodec,
     check_type,
     codec_for,
@@ -26,7 +27,6 @@ from meshmsg._model.codecs import (
     encode_payload,
 )
 from meshmsg._model.errors import ConfigError, PayloadError
-from meshmsg._model.event import Undecodable
 
 
 class Quote(msgspec.Struct):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmsg._model.batch import Batch
-from meshmsg._model.codecs import MsgpackCodec
-from meshmsg._model.errors import ConfigError, EventsLost, PayloadError
-from meshmsg._model.event import LOSS_REASONS, Event, Loss, Position, Undecodable
+from meshmsg._model.batch import Batch, Event
+from meshmsg._model.codecs import MsgpackCodec, Undecodable
+from meshmsg._model.errors import ConfigError, PayloadError
+from meshmsg._model.event import LOSS_REASONS, EventsLost, Loss, Position
 from meshmsg._wire.frame import Frame, FrameBuilder, encode_headers
 
 STREAM = "pricing/orders.**"

@@ -650,7 +650,7 @@ def test_topic_tables_that_are_remembered_are_bounded_by_what_they_weigh() -> No
         table = "\n".join(f"{number}.{n}" for n in range(400)).encode()
         assert len(table) <= tables.TABLE_BYTES_MAX
         assert len(tables.read(table, 400)) == 400
-    weight = sum(2 * len(table) + 64 * len(known) for table, known in tables._known.items())
+    weight = sum(2 * len(table) + 64 * len(known) for table, known in tables.known.items())
     assert 0 < weight <= tables._known_bytes <= tables.KNOWN_BYTES_MAX
 
 

@@ -80,7 +80,7 @@ def test_a_table_that_is_not_what_its_frame_says_is_refused(table: bytes, count:
     for _ in range(2):
         with pytest.raises(ProtocolError):
             tables.read(table, count)
-    assert not tables._known
+    assert not tables.known
 
 
 def test_a_table_that_is_known_with_another_count_is_refused() -> None:
@@ -100,4 +100,4 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(tables._checked) <= 20
     large = "\n".join("t" * 200 + str(n) for n in range(30)).encode()
     tables.read(large, 30)
-    assert large not in tables._known
+    assert large not in tables.known

@@ -6,7 +6,7 @@ import pytest
 
 from meshmsg._model.errors import LogError
 from meshmsg.recovery.log.commit import Committer
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("error", [LogError("a", "b"), MemoryError("on purpose")])

@@ -15,7 +15,7 @@ from meshmsg import Loss, Peer, Stream
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.verify import verify
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 STREAM = "shop/orders.**"

@@ -41,7 +41,7 @@ from meshmsg.recovery.log.verify import summarize, verify
 from meshmsg.recovery.log.writer import LogWriter
 from tests.simulation.log_world import DATA, STREAM, WIRE_ID, frame_of
 from tests.support import processes
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 from tests.unit.meshmsg._wire.test_frame import Events, batches
 from tests.unit.recovery.log.test_writer import SECOND_NS, memory, opened, put, read
 

@@ -21,7 +21,7 @@ from meshmsg.transports.zmq.connection_monitor import (
 )
 from meshmsg.transports.zmq.context import Context, bind
 from meshmsg.transports.zmq.unread_limit import limits_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 LIMITS = limits_of(1024, 1 << 20)
 #: The greeting of ZMTP 3.0 without security, and a command that nobody greets with.

@@ -21,7 +21,7 @@ from meshmsg.transports.zmq.context import (
     source_fd,
     user_id,
 )
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 #: The greeting of ZMTP 3.0 without security, and a command that nobody greets with.
 STRANGE = b"\xff" + bytes(8) + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + bytes(32) + b"\4\6\5HELLO"

@@ -17,7 +17,7 @@ from meshmsg.transports.zmq.control import (
     join_parts,
     split_parts,
 )
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("parts", [[b"a"], [b"a", b"frames"], [b"", b""], [b"a", b""]])

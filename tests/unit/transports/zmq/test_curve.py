@@ -10,7 +10,7 @@ from meshmsg.transports.zmq import curve
 from meshmsg.transports.zmq.context import Context, Monitor, bind
 from meshmsg.transports.zmq.curve import CONTROL, DATA, Curve, Pair, pair_of
 from meshmsg.transports.zmq.zap import ZapServer
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 SECRET = bytes(range(1, 33))
 

@@ -13,7 +13,7 @@ from meshmsg.transports.zmq.connection_monitor import Door
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.fanout import TOKEN_START, FanoutClient, FanoutServer
 from meshmsg.transports.zmq.unread_limit import limits_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 STREAM = b"streamid"
 TOKEN = TOKEN_START + b"12345678"

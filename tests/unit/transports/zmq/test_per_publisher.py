@@ -10,7 +10,7 @@ import zmq
 from meshmsg._model.errors import ProtocolError
 from meshmsg.transports.zmq.context import Context, bind
 from meshmsg.transports.zmq.per_publisher import ApartFanoutClient, ApartWorkInlet
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 ONE, TWO = b"stream-1", b"stream-2"
 

@@ -12,7 +12,7 @@ from meshmsg._model.errors import ProtocolError
 from meshmsg.transports.zmq.context import Context, bind
 from meshmsg.transports.zmq.receive_socket import ZmqInlet
 from meshmsg.transports.zmq.unread_limit import limits_of
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 class Bench:

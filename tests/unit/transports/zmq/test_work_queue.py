@@ -9,7 +9,7 @@ import pytest
 from meshmsg._model.errors import BindError
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.work_queue import WorkInlet, WorkOutlet
-from tests.support.remote import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

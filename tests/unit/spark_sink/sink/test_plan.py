@@ -16,8 +16,8 @@ from meshmsg.spark_sink.sink import plan as sink_plan
 from meshmsg.spark_sink.sink import tables as sink_tables
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.driver import last_error
+from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.plan import check_columns, check_plan, check_sql, check_transform
-from meshmsg.spark_sink.sink.tables import open_table
 from meshmsg.spark_sink.source.columns import EVENT_COLUMNS
 from tests.spark.logs import write_log
 

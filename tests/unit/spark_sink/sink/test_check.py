@@ -16,10 +16,18 @@ from meshmsg.cli import app
 from meshmsg.spark_sink.sink import check as sink_check
 from meshmsg.spark_sink.sink.check import check_output
 from meshmsg.spark_sink.sink.config import Output
-from meshmsg.spark_sink.sink.tables import open_table, write_losses
+from meshmsg.spark_sink.sink.formats import open_table
+from meshmsg.spark_sink.sink.tables import write_losses
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, Log, numbered
-from tests.spark.test_sink_tables import SCHEMA, output, rows, write_batch, write_log, written
+from tests.unit.spark_sink.sink.test_tables import (
+    SCHEMA,
+    output,
+    rows,
+    write_batch,
+    write_log,
+    written,
+)
 
 
 def lossy(tmp_path: Path) -> Output:

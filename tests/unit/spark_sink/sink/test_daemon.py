@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,11 @@ from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.daemon import SinkDaemon
+from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.metrics import MetricsServer
-from meshmsg.spark_sink.sink.tables import open_table
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+from tests.support.waiting import wait_until
 
 
 def test_log_keeps_what_no_table_has_yet(tmp_path: Path) -> None:
@@ -132,7 +125,9 @@ def test_prometheus_gets_the_figures(tmp_path: Path) -> None:
 
 
 def test_what_a_page_says_of_metrics_is_so(tmp_path: Path) -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "sink.md").read_text(encoding="utf-8")
+    page = (
+        Path(__file__).resolve().parents[4].joinpath("docs", "sink.md").read_text(encoding="utf-8")
+    )
     server = MetricsServer("0", daemon_of(tmp_path).figures)
     names: list[Any] = [family.name for family in server.collect()]
     for name in names:

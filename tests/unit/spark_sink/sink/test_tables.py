@@ -18,8 +18,9 @@ from meshmsg.spark_sink.sink import journal as sink_journal
 from meshmsg.spark_sink.sink import tables as sink_tables
 from meshmsg.spark_sink.sink.check import check_output
 from meshmsg.spark_sink.sink.config import Output
+from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.journal import Journal, read_commits
-from meshmsg.spark_sink.sink.tables import Table, open_table
+from meshmsg.spark_sink.sink.tables import Table
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 

@@ -12,7 +12,7 @@ import pytest
 from meshmsg.spark_sink import JavaMissing, java
 from tests.spark.logs import write_log
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -1,0 +1,40 @@
+"""Every module of the cores and shells has a test file of its own, where the module lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+UNIT = Path(__file__).resolve().parent
+#: Rooms whose modules each have a file here.
+COMPLETE = (
+    "meshmsg/_model",
+    "meshmsg/_runtime",
+    "meshmsg/_wire",
+    "recovery",
+    "transports",
+)
+#: Doors and names that lead elsewhere, and a type that is another module's class.
+WITHOUT = {"meshmsg/_wire/open_frame.py", "recovery/log_writer.py", "transports/itch.py"}
+
+
+def modules(room: str) -> list[Path]:
+    paths = sorted((ROOT / room).rglob("*.py"))
+    return [path.relative_to(ROOT) for path in paths if not path.name.startswith("__")]
+
+
+def file_of(module: Path) -> Path:
+    return UNIT / module.parent / f"test_{module.stem.lstrip('_')}.py"
+
+
+def test_every_module_of_a_complete_room_has_its_file() -> None:
+    found = [module for room in COMPLETE for module in modules(room)]
+    assert len(found) > 100
+    missing = {str(module) for module in found if not file_of(module).exists()}
+    assert missing == WITHOUT
+
+
+def test_every_file_lies_in_a_folder_of_the_product() -> None:
+    folders = {path.parent.relative_to(UNIT) for path in UNIT.rglob("test_*.py")}
+    folders -= {Path(), Path("support")}
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / folder).is_dir()] == []
