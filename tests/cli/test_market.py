@@ -242,7 +242,9 @@ def line() -> str:
 
 def test_moldudp_there_and_back(start: Any) -> None:
     where = line()
-    pub = start("pub", "feed.a", "hello {n}", "-n", "50", "-b", "tcp://127.0.0.1:*", "--wait", "1")
+    pub = start(
+        "pub", "feed.a", "hello {n}", "-n", "50", "-b", "tcp://127.0.0.1:*", "--wait-timeout", "60s"
+    )
     send = start(
         "moldudp", "send", "**", "-l", where, "-c", pub.address(), "-n", "50", "--linger", "10m"
     )
