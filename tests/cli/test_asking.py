@@ -108,14 +108,14 @@ def test_a_ledger_that_does_not_add_up_fails(
     run: Any, monkeypatch: pytest.MonkeyPatch, bad: LedgerRow
 ) -> None:
     with Peer("shop", bind=FREE) as shop:
-        monkeypatch.setattr(shop._node, "ledger", lambda: Ledger((row(), bad)))
+        monkeypatch.setattr(shop._node.questions, "_ledger", lambda: Ledger((row(), bad)))
         result = run("ledger", "-c", shop.address, "--json")
         table = run("ledger", "-c", shop.address)
     # Rows of one subscription are one row: the first of a peer's own is taken.
     assert result.exit_code == table.exit_code == 0
 
     with Peer("shop", bind=FREE) as shop:
-        monkeypatch.setattr(shop._node, "ledger", lambda: Ledger((bad,)))
+        monkeypatch.setattr(shop._node.questions, "_ledger", lambda: Ledger((bad,)))
         result = run("ledger", "-c", shop.address, "--json")
         table = run("ledger", "-c", shop.address)
     assert result.exit_code == table.exit_code == 1
@@ -141,7 +141,7 @@ def test_an_answer_that_is_no_ledger_fails(run: Any, monkeypatch: pytest.MonkeyP
         rows = (type("Row", (), {"as_dict": lambda self: {"stream": 7}})(),)
 
     with Peer("shop", bind=FREE) as shop:
-        monkeypatch.setattr(shop._node, "ledger", Nonsense)
+        monkeypatch.setattr(shop._node.questions, "_ledger", Nonsense)
         result = run("ledger", "-c", shop.address)
     assert result.exit_code == 1
     assert "answered with something that is not a ledger" in result.stderr
@@ -211,7 +211,7 @@ def test_a_peer_that_does_nothing_says_so(run: Any) -> None:
 def test_an_answer_that_is_no_figures_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in ({"peer": "shop", "streams": {"a": 1}}, [1]):
         with Peer("shop", bind=FREE) as shop:
-            monkeypatch.setattr(shop._node, "stats", lambda answer=answer: answer)
+            monkeypatch.setattr(shop._node.questions, "_stats", lambda answer=answer: answer)
             result = run("peers", "-c", shop.address)
         assert result.exit_code == 1
         assert "answered with something that is not its" in result.stderr
