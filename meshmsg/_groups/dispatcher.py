@@ -654,11 +654,15 @@ class GroupSide:
         )
 
     def away(self, outlet: Outlet, stop: int) -> list[Claim]:
-        """Groups that work from the log, and have members that have yet to come this far."""
+        """Groups that work from the log, and have members that have yet to come this far.
+
+        A member of an earlier start that is expected back is one of them, and so is one that has
+        joined and has yet to get work: its group is without members only for that moment.
+        """
         return [
             seat.claim
             for seat in self.seats.of(outlet.stream)
-            if seat.claim.away and seat.group.members and seat.group.floor < stop
+            if seat.claim.away and seat.group.floor < stop and (seat.awaited or self._present(seat))
         ]
 
     def rows(self) -> list[LedgerRow]:

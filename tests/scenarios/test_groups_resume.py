@@ -131,6 +131,26 @@ def test_member_that_stays_gets_the_work_of_both_starts(tmp_path: Path) -> None:
             assert group_of(peer)["lag"] == 0
 
 
+def test_flush_waits_for_members_that_are_on_their_way_back(tmp_path: Path) -> None:
+    """A new start's group is empty until its members have found it: its work is not done yet."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("anna", connect=address) as anna,
+        anna.subscribe("jobs.**", group="g", prefetch=4) as events,
+    ):
+        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
+            peer.wait_for_subscribers("jobs.a", timeout=60)
+            publish(peer, 0, 50)
+            take(events, 20)
+            wait_until(lambda: group_of(peer)["acked"] == 20)
+        worker = threading.Thread(target=take, args=(events, 30))
+        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
+            worker.start()
+            peer.flush(timeout=60)
+            assert group_of(peer)["lag"] == 0
+        worker.join(60)
+
+
 @pytest.mark.parametrize(("start", "count"), [("live", 0), ("earliest", 40), ("last:30", 30)])
 def test_new_group_starts_where_it_asks_to(tmp_path: Path, start: str, count: int) -> None:
     for life in range(2):
@@ -307,8 +327,7 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
         stream = durable()
         with Peer("shop", bind=address, streams=[stream], data_dir=tmp_path) as peer:
             publish(peer, published, published + 10)
-            wait_until(lambda: bool(group_of(peer)["members"]))
-            peer.flush(timeout=60)
+            peer.flush(timeout=60)  # its members are on their way back
             assert group_of(peer)["lag"] == 0
             assert not group_of(peer)["lost"]
     finally:
