@@ -1,14 +1,19 @@
-"""The thread that tells peers when this process is busy."""
+"""The thread that tells peers when much comes in."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
+import zmq
 
 from meshmsg._runtime import busy as _busy
-from meshmsg._runtime.busy import BusyWatch
+from meshmsg._runtime.busy import BUSY_CPU_S, BusyWatch, ReadingClock
 
 WAIT_S = 60.0
 
@@ -17,14 +22,67 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "meshmsg-busy"]
 
 
-def test_whoever_wants_to_know_is_called_while_the_process_is_busy() -> None:
+@contextmanager
+def traffic() -> Iterator[Callable[[], None]]:
+    """Two sockets over tcp; each call sends a piece of a flood, and takes it in."""
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.PUSH) as out,
+        context.socket(zmq.PULL) as into,
+    ):
+        for socket in (out, into):
+            socket.linger = 0
+        out.connect(f"tcp://127.0.0.1:{into.bind_to_random_port('tcp://127.0.0.1')}")
+
+        def flow() -> None:
+            for _ in range(100):
+                out.send(bytes(10_000))
+                into.recv()
+
+        flow()
+        yield flow
+
+
+def test_whoever_wants_to_know_is_called_while_much_comes_in() -> None:
     watch, called = BusyWatch(), [threading.Event(), threading.Event()]
-    for one in called:
-        watch.add(one.set)
-    while not all(one.is_set() for one in called):
-        sum(range(10_000))
-    for one in called:
-        watch.remove(one.set)
+    with traffic() as flow:
+        for one in called:
+            watch.add(one.set)
+        while not all(one.is_set() for one in called):
+            flow()
+        for one in called:
+            watch.remove(one.set)
+
+
+def test_peers_that_come_later_are_watched_and_those_that_left_are_not_missed() -> None:
+    watch, called = BusyWatch(), threading.Event()
+    with traffic() as flow:
+        watch.add(called.set)
+        while not called.is_set():
+            flow()
+    with traffic() as flow:
+        watch.add(do_nothing)
+        called.clear()
+        while not called.is_set():
+            flow()
+    watch.remove(do_nothing)
+    watch.remove(called.set)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have clocks of their own on Linux")
+def test_what_the_program_itself_computes_is_not_taken_for_traffic() -> None:
+    with traffic() as flow:
+        clock = ReadingClock()
+        clock.find()
+        flow()
+        began_s, process_s = clock.used_s(), time.process_time()
+        while time.process_time() - process_s < 20 * BUSY_CPU_S:
+            sum(range(10_000))
+        assert clock.used_s() - began_s < BUSY_CPU_S
+
+
+def do_nothing() -> None:
+    """Somebody else who wants to know."""
 
 
 def test_its_thread_lives_as_long_as_somebody_wants_to_know() -> None:
