@@ -46,7 +46,7 @@ format: setup ## rewrite the code in the project's style
 
 fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
-		$(BIN)/python -m pytest tests/long -m slow --timeout 3600 $(PYTEST_FLAGS)
+		$(BIN)/python -m pytest tests/long tests/scenarios/multicast -m slow --timeout 3600 $(PYTEST_FLAGS)
 
 asan: setup ## run the decoders' tests with sanitizers in the compiled code, for minutes
 	@sh tests/asan.sh $(BIN)/python $(ASAN_FLAGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from tests.support import failures, processes
 
 #: Folders whose tests share what costs more to have twice than they take.
-TOGETHER = ("tests/spark/session/",)
+TOGETHER = ("tests/spark/session/", "tests/test_packaging.py")
 
 #: Tests run for seconds: a Java that starts quickly is worth more than one that runs quickly, and
 #: what it compiles for later it would take from the other tests.
@@ -29,6 +30,11 @@ for _name in ("MESHMSG_KEYS", "MESHMSG_MESH_KEY", "MESHMSG_MESH_KEY_FILE"):
     os.environ.pop(_name, None)
 # Read by every Spark driver, in the processes that tests start as well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
+# Thousands of processes run the same code: it is compiled once, whatever the shell says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# A shell without job control has background jobs ignore Ctrl-C, and all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 failures.install()

@@ -1,7 +1,6 @@
 """The durable streams of a peer: their logs, what is answered from them, and who holds them.
 
-Joins `LogWriter`s and the `Replay` thread to the publishing side.  How single events of many
-threads come into a log together is in `_together`.
+Joins `LogWriter`s and the `Replay` thread to the publishing side.
 """
 
 from __future__ import annotations

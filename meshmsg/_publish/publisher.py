@@ -823,7 +823,7 @@ class PublisherSide:
                     if outlet.packets.sender.receivers != before:
                         self._changed.notify_all()
                     return more
-        return False
+        return 0.0
 
     def injected_drops(self) -> int:
         """Messages and packets lost on purpose."""

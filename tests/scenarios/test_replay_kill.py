@@ -17,7 +17,7 @@ from tests.support import processes
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-ROUNDS = 20
+ROUNDS = 6
 
 PUBLISHER = """
 import random, sys, threading

@@ -50,15 +50,20 @@ def arrives_complete_and_in_order(
 
 
 @pytest.mark.timeout(300)  # some seconds each on two idle cores
-@pytest.mark.parametrize(("percent", "count"), [(1, 200_000), (5, 1_000_000), (20, 200_000)])
+@pytest.mark.parametrize(("percent", "count"), [(1, 50_000), (20, 50_000)])
 def test_events_arrive_complete_and_in_order(
     mesh: Any, ledger: Any, percent: int, count: int
 ) -> None:
     arrives_complete_and_in_order(mesh, ledger, percent, count, timeout=200)
 
 
-def test_events_arrive_complete_and_in_order_where_a_third_is_lost(mesh: Any, ledger: Any) -> None:
-    arrives_complete_and_in_order(mesh, ledger, 30, 100_000, timeout=100)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("percent", "count"), [(5, 1_000_000), (20, 200_000), (30, 100_000)])
+def test_many_more_events_arrive_complete_and_in_order(
+    mesh: Any, ledger: Any, percent: int, count: int
+) -> None:
+    arrives_complete_and_in_order(mesh, ledger, percent, count, timeout=400)
 
 
 def test_receiver_by_hand_on_a_one_way_network(mesh: Any) -> None:
@@ -70,14 +75,14 @@ def test_receiver_by_hand_on_a_one_way_network(mesh: Any) -> None:
     sub = mesh.by_hand("one", wait=False)
     pub.run("peer.publish('a.b', numbered.payloads(0, 1)[0])")
     sub.run("events.wait_for_publishers(1, 30)")
-    count = 200_000
+    count = 50_000
     sub.send("reader.read(count, 60)", evaluate=True, count=count)
     pub.run("numbered.publish(peer, 'a.b', 1, count)", 60, count=count)
     result = sub.answer(70)
     assert result["first"] in (0, 1)
     assert (result["delivered"], result["losses"]) == (count - result["first"], [])
     figures = packets_of(sub)
-    assert figures["repaired"] > 200
+    assert figures["repaired"] > 50
     asked = pub.eval("peer.stats()['streams']['a.**']['multicast']['nacks']")
     assert asked > 10
     assert sub.eval("peer.stats()['links']") == []

@@ -1,4 +1,4 @@
-"""The short form of `make attack`: a few thousand hostile messages, and honest peers as ever.
+"""The short form of `make attack`: a few hundred hostile messages, and honest peers as ever.
 
 Nothing here is about time: how late events may be, and how long a publisher may wait, is judged in
 the long form only.
@@ -13,7 +13,7 @@ from tests.attack.play import Options, Result, play
 from tests.attack.run import details
 
 #: Changed messages of each attack that takes any number of them.
-MESSAGES = 2000
+MESSAGES = 300
 OPTIONS = Options(
     rate=20_000, quiet_s=0.5, attack_s=0.5, late_s=60, late=("subscriber",), timing=False
 )
