@@ -79,7 +79,8 @@ RUSH_NS = 200_000_000
 #: Streams that become due one after the other within this time of each other may be a rush.
 RUSH_GAP_NS = 20_000
 #: How often streams are looked at: whoever publishes does not call the I/O thread for the heartbeat
-#: that comes after an event, and to send takes the call from subscriptions that have come.
+#: that comes after an event, and to send takes the call from subscriptions that have come.  While
+#: nobody publishes, as often as idle streams have heartbeats (`heartbeat_max_s`).
 LOOK_S = 0.2
 #: What an event costs in a frame beside its payload: offset, time, topic index.
 EVENT_COST = 14
@@ -120,6 +121,8 @@ class PublisherSide:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         self._dirty: deque[Outlet] = deque()
         self._sending = False  # a frame is leaving
+        self._published = 0  # events, when the streams were looked at last
+        self.is_idle = True  #: nothing was published before that, since the look before
         self.gates = gates = StreamGates(streams, self._routes)
         self._pass = gates.wait  # the compiled core calls it by this name
         self.durable = durable = DurableSide(config, streams, control, wake, self._send_safe)
@@ -641,8 +644,12 @@ class PublisherSide:
         fanout = self._streams.fanout
         assert fanout is not None
         with self._changed:
-            due = now + LOOK_S if self._outlets else NEVER
-            for outlet in self._outlets.values():
+            outlets = self._outlets.values()
+            published, self._published = self._published, sum(outlet.next for outlet in outlets)
+            self.is_idle = published == self._published
+            look_s = self._tuning.heartbeat_max_s if self.is_idle else LOOK_S
+            due = now + look_s if outlets else NEVER
+            for outlet in outlets:
                 try:
                     due = min(due, self._tend(outlet, fanout, now))
                 except Exception:
@@ -662,7 +669,7 @@ class PublisherSide:
         else:
             if sender.heartbeat_due() <= now:
                 fanout.send(sender.heartbeat(now=now).encode())
-            due = sender.heartbeat_due()
+            due = max(sender.heartbeat_due(), 0.0 if self.is_idle else now + LOOK_S)
         if sender.holds:
             self._send_safe(outlet)  # of whoever was interrupted while it waited
         if outlet.gated:

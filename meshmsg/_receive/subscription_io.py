@@ -47,6 +47,7 @@ from meshmsg._receive.incoming_stream import (
     Source,
     StartAt,
     Sweep,
+    TailHint,
     figures_of,
     heard_next,
     row_of,
@@ -182,8 +183,22 @@ class Intake:
 
     def notify(self, notice: Notice) -> None:
         """Hand in what came by the control channel."""
+        if isinstance(notice, TailHint) and self._is_stale(notice):
+            return  # each second, of each idle stream: nobody need be woken for it
         self.inbox.append(notice)
         self.wake()
+
+    def _is_stale(self, hint: TailHint) -> bool:
+        """Return True when a hint says no more than what was received; any thread."""
+        source = self.incoming.by_name.get(hint.stream)
+        receiver = None if source is None else source.receiver
+        return (
+            receiver is not None
+            and receiver.epoch == hint.epoch
+            and receiver.next == receiver.high == hint.next
+            and not hint.final
+            and hint.lender is None
+        )
 
     def wake(self) -> None:
         """Have whoever drives look at the inbox."""
@@ -306,7 +321,7 @@ class Intake:
             self.guard.failed("a message")
             return True
         self._on_message(data, now)
-        return True
+        return bool(self._ready)  # after a heartbeat nothing is expected soon
 
     def _receive_packets(self, hurried: bool, as_events: bool) -> bool:
         """Take in the next datagram where all streams come by one line; `False`: then `pump`."""
