@@ -316,7 +316,7 @@ class Intake:
             return None if hurried and not (self.inbox or incoming.leavers) else False
         try:
             if take_next(self, data, now, as_events):
-                return self.current or True
+                return True if self.current is None else self.current
         except Exception:
             self.guard.failed("a message")
             return True
