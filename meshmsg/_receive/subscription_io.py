@@ -471,7 +471,7 @@ class Intake:
 
     def _note_consumed(self, source: Source, size: int) -> None:
         source.unreported_bytes += size
-        if source.unreported_bytes * 4 >= source.info.window_bytes:
+        if source.unreported_bytes >= source.report_bytes:
             source.unreported_bytes = 0
             self._report()
 
