@@ -2,7 +2,8 @@
 #     make test PYTHON=python3.12
 
 PYTHON ?= python3
-PYTEST_FLAGS ?= -n 2 --dist loadgroup
+# A worker that dies has met a defect that no test can report: the run ends there.
+PYTEST_FLAGS ?= -n 2 --dist loadgroup --max-worker-restart 0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,7 +47,7 @@ format: setup ## rewrite the code in the project's style
 
 fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
-		$(BIN)/python -m pytest tests/long tests/scenarios/multicast -m slow --timeout 3600 $(PYTEST_FLAGS)
+		$(BIN)/python -m pytest tests/long tests/scenarios/multicast -m slow --timeout 3600 -o faulthandler_timeout=4000 $(PYTEST_FLAGS)
 
 asan: setup ## run the decoders' tests with sanitizers in the compiled code, for minutes
 	@sh tests/asan.sh $(BIN)/python $(ASAN_FLAGS)
@@ -62,7 +63,7 @@ simulate: setup ## try multicast and the durable log in random worlds (SEEDS=100
 		--seeds $${SEEDS:-10000} --start $${START:-0}
 
 sinkfuzz: setup ## kill the sink daemon 20 times while a million events come (SINK_KILLS= SINK_SEED=)
-	$(BIN)/python -m pytest tests/spark/session/test_sink_kill.py -m slow --timeout 7200
+	$(BIN)/python -m pytest tests/spark/session/test_sink_kill.py -m slow --timeout 7200 -o faulthandler_timeout=7500
 
 bench: $(BENCH) ## measure speed and latency beside others (BENCH_FLAGS="--quick --only 64B")
 	@sh benchmarks/install_servers.sh
