@@ -53,6 +53,12 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) 
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
+def test_ctrl_c_while_statsd_loads_what_swallows_exceptions_ends_it_without_a_word() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, "numpy.lib", "statsd"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_ctrl_c_ends_sub(start: Any) -> None:
     sub = start("sub", "a.**", "--bind", FREE)
     sub.address()
