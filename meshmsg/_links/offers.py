@@ -249,7 +249,7 @@ class Offers:
                 self._notes.error(text, link.peer, name, message.reason, by=link.address)
             intake.refusals[name] = message.reason
             if message.refused:
-                self._unconfirmed.settled(link, intake.sub, name)
+                self._unconfirmed.settled(link, intake.sub, name, now=time.monotonic())
         if not message.refused:
             self._unconfirmed.waits(link, intake.sub, streams, now=time.monotonic())
 
@@ -340,7 +340,8 @@ class Offers:
             self._reports.want(intake, [link], message.number)
         elif isinstance(message, c.Subscribed | c.Gone):
             if isinstance(message, c.Subscribed):
-                self._unconfirmed.settled(link, message.sub, message.stream)
+                now = time.monotonic()
+                self._unconfirmed.settled(link, message.sub, message.stream, now=now)
                 intake.refusals.pop(message.stream, None)
             intake.notify(Said(link, message.stream, message))
         elif isinstance(message, c.Unsubscribed):
@@ -358,7 +359,7 @@ class Offers:
             intake = self._inlets.intakes.get(sub)
             info = link.streams.get(name) or link.recorded.get(name)
             if intake is None or info is None:
-                self._unconfirmed.settled(link, sub, name)
+                self._unconfirmed.settled(link, sub, name, now=now)
             elif link.state == "up":
                 again.setdefault((id(link), sub), (link, intake, []))[2].append(info)
                 self._control.counters["subscriptions_repeated"] += 1

@@ -191,7 +191,12 @@ class Subscribers:
 
     def _admit(self, remote: RemoteSubscription, now: float) -> None:
         remote.absence = Absence()
-        self.away.pop(remote.sub, None)
+        if self.away.pop(remote.sub, None) is not None:
+            for name in remote.admitted:
+                flow = self._outlets[name].sender.flow
+                claim = flow.claims.get(remote.sub)
+                if claim is not None:
+                    flow.come_back(claim, now=now)
         starts, remote.starts = remote.starts, {}
         for name, start in starts.items():
             outlet = self._outlets.get(name)
@@ -206,11 +211,6 @@ class Subscribers:
                 )
             else:
                 self._admit_to(remote, outlet, start, (), now)
-        for name in remote.admitted:
-            flow = self._outlets[name].sender.flow
-            claim = flow.claims.get(remote.sub)
-            if claim is not None:
-                flow.come_back(claim, now=now)
         self._changed.notify_all()
 
     def _admit_from_log(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
