@@ -1,4 +1,4 @@
-"""A peer that takes too much of the I/O thread's time, or of the log, waits, and is cut in the end."""
+"""A peer that takes too much of the I/O thread's time, or of the log: it waits, or is cut."""
 
 from __future__ import annotations
 
