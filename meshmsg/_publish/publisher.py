@@ -662,11 +662,12 @@ class PublisherSide:
     def _look(self, now: float) -> float:
         """Look at all streams, unless that would take too much time; returns when to look again."""
         if now >= self._look_from:
+            began = time.monotonic()  # later than `now`, if somebody had the lock
             due = now + LOOK_S if self._outlets else NEVER
             for outlet in self._outlets.values():
                 if outlet.packets is None:
                     due = min(due, self._tend(outlet, now))
-            self._look_from = now + LOOK_SHARE * (time.monotonic() - now)
+            self._look_from = now + min(LOOK_S, LOOK_SHARE * (time.monotonic() - began))
             self._look_due = due
         return max(self._look_from, self._look_due)
 
