@@ -331,7 +331,8 @@ class Finder:
     def _tell(self, change: Change) -> None:
         card = change.card
         if change.kind != "changed":
-            log.info("%s %s", card.peer, "was lost" if change.kind == "lost" else change.kind)
+            kind = "was lost" if change.kind == "lost" else change.kind
+            self._notes.info("%s %s", card.peer, kind)
         self.hub.tell(change.kind, card)
 
     # --- time ---
