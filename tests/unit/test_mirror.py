@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNIT = Path(__file__).resolve().parent
 #: Rooms whose modules each have a file here.
 COMPLETE = (
+    "meshmsg/_access",
     "meshmsg/_model",
     "meshmsg/_runtime",
     "meshmsg/_wire",
