@@ -114,6 +114,8 @@ class Publishing:
 
     def attach(self, sub: int, *topics: str) -> Any:
         """The data connection of a subscription, seen by the publisher; it takes these streams."""
+        if sub in self._sockets:
+            return self._sockets[sub]
         socket = self._sockets[sub] = self._outside.socket(zmq.SUB)
         socket.setsockopt(zmq.LINGER, 0)
         for topic in topics:
