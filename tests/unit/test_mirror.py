@@ -10,6 +10,7 @@ UNIT = Path(__file__).resolve().parent
 COMPLETE = (
     "meshmsg/_access",
     "meshmsg/_model",
+    "meshmsg/_publish",
     "meshmsg/_runtime",
     "meshmsg/_wire",
     "recovery",
