@@ -65,6 +65,7 @@ class Publishing:
         self.fanout = FanoutServer(self.context, self.config.tuning.queue_frames)
         self._outside: zmq.Context[Any] = zmq.Context()
         self._sockets: dict[int, Any] = {}
+        self._monitors: list[Any] = []
         self._closed = False
 
     def _wake(self) -> None:
@@ -75,6 +76,9 @@ class Publishing:
 
     def __enter__(self) -> Publishing:
         self.fanout.bind("tcp://127.0.0.1:*")
+        self.side.groups.open(
+            self.context, ["tcp://127.0.0.1:1"], self._monitors.append, self._monitors.remove
+        )
         self.side.open(self.fanout)
         return self
 
@@ -146,4 +150,7 @@ class Publishing:
 
     def turn(self, now: float | None = None) -> float:
         """A turn of the I/O thread."""
-        return self.side.on_tick(time.monotonic() if now is None else now)
+        now = time.monotonic() if now is None else now
+        for monitor in list(self._monitors):
+            assert self.side.groups.on_readable(monitor, now)
+        return self.side.on_tick(now)
