@@ -32,7 +32,6 @@ from tests.support.publishing import Publishing
 from tests.support.waiting import wait_until
 
 PREFETCH = 4
-WAIT_S = 60.0
 
 
 class Worker:
@@ -78,19 +77,21 @@ class Worker:
         self.ask(group, **fields)
         self.connect()
 
-    def work(self, count: int) -> list[tuple[int, int]]:
-        """Number and attempt of so many events that come."""
+    def read(self) -> list[tuple[int, int]]:
+        """Number and attempt of the events that are there."""
         found: list[tuple[int, int]] = []
-        deadline = time.monotonic() + WAIT_S
-        while len(found) < count:
-            assert time.monotonic() < deadline, found
-            self.inlet.wait(1.0)
-            while (data := self.inlet.recv()) is not None:
-                frame, work = decode_work(self.sub, data)
-                places = range(work.lo, work.hi) if work.chosen is None else work.chosen
-                attempts = work.attempts or [work.attempt] * len(places)
-                found += [(frame.first + at, n) for at, n in zip(places, attempts, strict=True)]
-        assert self.inlet.recv() is None
+        while (data := self.inlet.recv()) is not None:
+            frame, work = decode_work(self.sub, data)
+            places = range(work.lo, work.hi) if work.chosen is None else work.chosen
+            attempts = work.attempts or [work.attempt] * len(places)
+            found += [(frame.first + at, n) for at, n in zip(places, attempts, strict=True)]
+        return found
+
+    def work(self, count: int) -> list[tuple[int, int]]:
+        """So many events that come, no more."""
+        found: list[tuple[int, int]] = []
+        wait_until(lambda: found.extend(self.read()) or len(found) >= count)
+        assert len(found) == count
         return found
 
     def settle(
@@ -174,12 +175,8 @@ def test_members_share_the_events_and_each_group_gets_all(
     two.join()
     other.join("h")
     publish(world, PREFETCH)
-    shared = one.work(1) + two.work(1)
-    while len(shared) < PREFETCH:
-        for worker in (one, two):
-            if worker.inlet.wait(0.01) is None and (data := worker.inlet.recv()) is not None:
-                frame, work = decode_work(worker.sub, data)
-                shared += [(frame.first + at, 1) for at in range(work.lo, work.hi)]
+    shared: list[tuple[int, int]] = []
+    wait_until(lambda: shared.extend(one.read() + two.read()) or len(shared) == PREFETCH)
     assert sorted(shared) == [(seq, 1) for seq in range(PREFETCH)]
     assert other.work(PREFETCH) == [(seq, 1) for seq in range(PREFETCH)]
 
