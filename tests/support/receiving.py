@@ -18,8 +18,10 @@ from meshmsg._receive.incoming_stream import Attach, Source, StartAt
 from meshmsg._receive.subscription_io import Intake
 from meshmsg._wire.control import StreamInfo, Subscribed, stream_wire_id
 from meshmsg._wire.frame import Frame, Heartbeat, encode_frame
+from meshmsg._wire.packet import DATA, PacketBeat
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.fanout import FanoutClient, FanoutServer
+from tests.support.packets import cut_frame
 
 SUB, MESH, STREAM, EPOCH = 7, "default", "pub/a", 3
 
@@ -51,6 +53,44 @@ def frame(first: int, stop: int, **fields: Any) -> Frame:
 
 def beat(next_: int, *, epoch: int = EPOCH, name: str = STREAM) -> bytes:
     return Heartbeat(stream_wire_id(MESH, name), epoch, 0, next_).encode()
+
+
+def packets(
+    *frames: tuple[int, int],
+    name: str = STREAM,
+    epoch: int = EPOCH,
+    number: int = 0,
+    kind: int = DATA,
+    payload_bytes: int = 1000,
+) -> list[bytes]:
+    """The packets of some frames, from packet `number` on: one each, unless they are cut finer."""
+    made: list[bytes] = []
+    for first, stop in frames:
+        made += cut_frame(
+            data(first, stop, epoch=epoch, name=name),
+            stream=stream_wire_id(MESH, name),
+            epoch=epoch,
+            number=number + len(made),
+            first=first,
+            events=stop - first,
+            payload_bytes=payload_bytes,
+            kind=kind,
+        )
+    return made
+
+
+def packet_beat(
+    next_: int,
+    next_event: int,
+    *,
+    first: int = 0,
+    first_event: int = 0,
+    receivers: int = 1,
+    epoch: int = EPOCH,
+    name: str = STREAM,
+) -> bytes:
+    wire_id = stream_wire_id(MESH, name)
+    return PacketBeat(wire_id, epoch, next_, first, first_event, next_event, receivers, 0).encode()
 
 
 def admission(
@@ -117,6 +157,12 @@ class Receiving:
     def server(self) -> FanoutServer:
         assert self.address
         return self._servers[0]
+
+    def give(self, source: Source, first: int, stop: int, now: float = 0.0) -> None:
+        """A frame of the epoch that is being received."""
+        assert source.receiver is not None
+        got = frame(first, stop, epoch=source.receiver.epoch, name=source.info.name)
+        self.intake.ready.put(source, source.receiver.on_frame(got, now=now))
 
     def taken(self) -> list[Any]:
         """What the consumer gets now: ranges of events, and losses as they are."""
