@@ -111,6 +111,13 @@ def link(state: str = "up", address: str = "tcp://127.0.0.1:1", **fields: Any) -
     return made
 
 
+class DataSocket(FanoutClient):
+    """The subscription's own, which a test can wait for without any thread."""
+
+    def await_message(self) -> None:
+        assert self._socket.poll(10_000)
+
+
 class Receiving:
     """One subscription, and what it has said."""
 
@@ -120,10 +127,11 @@ class Receiving:
         self.posted: list[tuple[Any, Any]] = []
         self.reports = 0
         self.context = context
+        self.client = DataSocket(context, 1000)
         self.intake = kind(
             SUB,
             TopicFilter(("a.**",)),
-            FanoutClient(context, 1000),
+            self.client,
             tuning,
             MESH,
             lambda to, message: self.posted.append((to, message)),

@@ -81,9 +81,7 @@ def test_stream_that_is_announced_again_keeps_its_sockets(side: Receiving, tuner
     assert side.intake.arrival_fds == fds
 
 
-def test_stream_that_moves_to_another_group_leaves_the_first(
-    side: Receiving, tuner: Tuner
-) -> None:
+def test_stream_that_moves_to_another_group_leaves_the_first(side: Receiving, tuner: Tuner) -> None:
     source = side.source(multicast=told())
     there = told()
     tuner.tune_in(source, there)

@@ -156,7 +156,12 @@ def test_nothing_is_due_before_an_epoch_is_entered(line: Line) -> None:
     assert (source.deadline(), source.report_due(), source.on_deadline(9.0)) == (NEVER, NEVER, [])
     source.report(0.0, ROOM)
     source.leave()
-    assert (line.reports, source.more, source.go_on(0.0), source.complete_bytes) == ([], False, [], 0)
+    assert (line.reports, source.more, source.go_on(0.0), source.complete_bytes) == (
+        [],
+        False,
+        [],
+        0,
+    )
 
 
 def test_missing_packets_are_asked_for_on_every_line() -> None:
