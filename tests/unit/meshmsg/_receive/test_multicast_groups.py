@@ -14,7 +14,7 @@ from meshmsg._receive.incoming_stream import Source, StartAt
 from meshmsg._receive.multicast_groups import Tuner
 from meshmsg._receive.multicast_receiver import info_of
 from meshmsg._wire.multicast_info import MulticastInfo
-from meshmsg.transports.udp.multicast import Datagram
+from meshmsg.transports.udp.multicast import Datagram, MulticastClient
 from tests.scenarios.multicast.conftest import new_group
 from tests.support.receiving import (
     EPOCH,
@@ -120,10 +120,22 @@ def test_group_that_cannot_be_joined_costs_nothing_but_multicast(
     assert "cannot join" in caplog.text
 
 
-def test_where_the_second_group_cannot_be_joined_the_first_is_left(side: Receiving) -> None:
-    source = side.source(multicast=replace(told(), second="10.0.0.1:1"))
+def test_where_the_second_group_cannot_be_joined_the_first_is_left(
+    side: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+
+    def once(*given: Any) -> MulticastClient:
+        if opened:
+            raise OSError("too many open files")
+        opened.append(MulticastClient(*given))
+        return opened[0]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "MulticastClient", once)
+    source = side.source(multicast=told(second=new_group()))
     assert source.packets is None
     assert groups(side) == set()
+    assert data_lines(side) == 0
 
 
 def test_publishers_announce_only_so_many_groups(

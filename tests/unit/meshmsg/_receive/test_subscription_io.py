@@ -1,4 +1,4 @@
-"""One subscription as whoever drives it sees it: notices and messages in, batches and losses out."""
+"""One subscription as whoever drives it sees it: notices and messages in, batches out."""
 
 from __future__ import annotations
 
