@@ -30,7 +30,7 @@ from meshmsg._wire import control as c
 from meshmsg.recovery.stream.ledger import Ledger
 from meshmsg.transports.zmq.context import Context, Poller
 from meshmsg.transports.zmq.control import ControlServer, Request
-from tests.support.receiving import EPOCH, link
+from tests.support.receiving import EPOCH
 from tests.support.waiting import wait_until
 
 ME, FAR = 100, 200  # numbers of starts
@@ -201,16 +201,16 @@ class Linking:
 
     def said(self, kind: type[Any], to: Any = None) -> list[Any]:
         """What was said of one kind, to one or to all."""
-        some = [one for target, one in self.sent if to is None or target is to]
+        some = [one for target, one in self.sent if to is None or target == to]
         return [one for one in some if isinstance(one, kind)]
 
     def up(self, address: str, peer: str, instance: int, *streams: c.StreamInfo) -> Link:
         """A peer that was dialled and has answered."""
-        made = link("up", address, peer=peer, instance=instance)
+        self.links.dial(address, given=False)
+        made = self.table.by_address[address]
+        made.state, made.peer, made.instance = "up", peer, instance
         made.data_address = address + "9"
-        made.given = False
         made.streams = {info.name: info for info in streams}
-        self.table.by_address[address] = made
         return made
 
     def inlet(self, sub: int = 1, *patterns: str) -> Any:

@@ -154,7 +154,7 @@ def test_name_that_another_peer_has_is_refused_and_told(side: Linking, peer: Far
     side.until(lambda: peer.heard(c.Taken))
     assert peer.heard(c.Taken) == [c.Taken([other.address])]
     assert link.knock_due is not None
-    del side.table.by_address[NOBODY]
+    side.links.drop(other)
     side.links.on_ping(link.knock_due)  # the other one has left: try again
     side.until(lambda: len(peer.heard(c.Hello)) == 2)
 
