@@ -60,15 +60,10 @@ def publishing(pub: Peer, first: int, stop: int) -> Iterator[None]:
 
 def read(sub: RemotePeer, stop: int) -> tuple[list[int], list[tuple[int, int, str]]]:
     """All numbers that came, and what was lost, up to `stop`."""
-    sub.run(
-        "got = []\n"
-        "while not got or got[-1] < stop - 1:\n"
-        "    got.append(int(events.get(timeout=30).data))\n",
-        stop=stop,
-        timeout=90,
-    )
+    sub.use("readers")
+    got = sub.eval("read_numbers(events, stop)", stop=stop, timeout=90)
     losses = sub.eval("[(x.first, x.stop, x.reason) for x in events.losses]")
-    return sub.eval("got"), [(first, last, reason) for first, last, reason in losses]
+    return got, [(first, last, reason) for first, last, reason in losses]
 
 
 @contextlib.contextmanager

@@ -155,48 +155,20 @@ def test_threads_that_wait_at_the_gate_are_told_when_the_peer_closes(tmp_path: P
 
 def test_interrupted_thread_leaves_nobody_waiting(tmp_path: Path) -> None:
     """Ctrl-C hits the main thread at any point, also while it writes for the others."""
-    code = """
-import threading
-counts = [0] * 4
-stopped = threading.Event()
-def work(n):
-    while not stopped.is_set():
-        peer.publish("a.b", b"x")
-        counts[n] += 1
-threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-for thread in threads: thread.start()
-interrupts = own = 0
-ready = True
-"""
-    go_on = """
-try:
-    while True:
-        peer.publish("a.b", b"main")
-        own += 1
-except KeyboardInterrupt:
-    interrupts += 1
-"""
     streams = [{"topics": "a.**", "durability": "log", "fsync": "always"}]
     with RemotePeer("pub", data_dir=str(tmp_path), streams=streams) as pub:
-        pub.run(code)
+        pub.use("loads")
+        pub.run("crowd = start_crowd()")
         for _ in range(20):
-            pub.send(go_on)
+            pub.send("crowd.publish_until_interrupted()")
             threading.Event().wait(0.03)
             pub.signal(signal.SIGINT)
             pub.answer()
-        assert pub.eval("interrupts") == 20
-        before = pub.eval("list(counts)")
-        pub.run(
-            "import time\n"
-            "for _ in range(2000):\n"
-            "    if all(a > b for a, b in zip(counts, before)): break\n"
-            "    time.sleep(0.01)\n",
-            before=before,
-        )
-        assert all(a > b for a, b in zip(pub.eval("list(counts)"), before, strict=True))
-        pub.run("stopped.set()\nfor thread in threads: thread.join(30)")
-        assert pub.eval("any(thread.is_alive() for thread in threads)") is False
-        total = pub.eval("sum(counts) + own")
+        assert pub.eval("crowd.interrupts") == 20
+        pub.run("before = list(crowd.counts)")
+        wait_until(lambda: pub.eval("all(a > b for a, b in zip(crowd.counts, before))"), 20)
+        assert pub.eval("crowd.stop()")
+        total = pub.eval("sum(crowd.counts) + crowd.own")
         pub.run("peer.flush(30)")
         published = pub.eval("peer.stats()['streams']['a.**']['published']")
     assert total <= published <= total + 20
