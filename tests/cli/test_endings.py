@@ -32,23 +32,9 @@ def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
     assert not alive
 
 
-INTERRUPTED_WHILE_LOADING = """
-import os, runpy, signal, sys
-
-class Interrupt:
-    def find_spec(self, name, path=None, target=None):
-        if name == module:
-            os.kill(os.getpid(), signal.SIGINT)
-
-module = sys.argv.pop(1)
-sys.meta_path.insert(0, Interrupt())
-runpy.run_module("meshmsg", run_name="__main__", alter_sys=True)
-"""
-
-
 @pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer.peer", "meshmsg.cli.sub"])
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) -> None:
-    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module, "sub", "a.**"]
+    command = processes.program("interrupted_load", module, "sub", "a.**")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
@@ -190,8 +176,9 @@ def test_a_closed_pipe_ends_sub_quietly_in_the_middle_of_many() -> None:
 
 def test_little_is_loaded_before_ctrl_c_is_seen_to() -> None:
     # Without `site`, which loads what it likes before any code of ours.
-    load = "import sys; sys.path[:0] = [sys.argv[1]]; import meshmsg.__main__; print(*sys.modules)"
-    top = str(Path(meshmsg.__file__).parents[1])
-    command = [sys.executable, "-S", "-c", load, top]
-    loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    command = processes.program("loaded_modules", "meshmsg.__main__", options=("-S",))
+    env = {**os.environ, "PYTHONPATH": str(Path(meshmsg.__file__).parents[1])}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env, check=True)
+    loaded = done.stdout.split()
+    assert "meshmsg.__main__" in loaded
     assert {"typing", "re", "threading", "zmq"}.isdisjoint(loaded)

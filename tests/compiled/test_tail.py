@@ -7,7 +7,6 @@ import mmap
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,7 +28,6 @@ pytestmark = pytest.mark.skipif(
 if COMPILED:
     from meshmsg import _speed
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "support" / "programs"
 START = 64
 SALT = crc32c(b"saltsalt")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -77,7 +75,7 @@ class Pure:
 
     def __init__(self) -> None:
         self._process = processes.start(
-            [sys.executable, str(PROGRAMS / "pure_tail.py")],
+            processes.program("pure_tail"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -222,7 +220,7 @@ def test_entry_that_was_not_finished_has_no_length(
     path, at = tmp_path / "area", mmap.PAGESIZE - before
     path.write_bytes(bytes(2 * mmap.PAGESIZE))
     child = processes.start(
-        [sys.executable, str(PROGRAMS / "torn_tail.py"), path, str(at)],
+        processes.program("torn_tail", path, at),
         # With sanitizers: the signal is meant.
         env={**os.environ, "MESHMSG_PURE": is_pure, "ASAN_OPTIONS": "handle_segv=0:detect_leaks=0"},
     )
