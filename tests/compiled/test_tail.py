@@ -20,6 +20,7 @@ from meshmsg._native import COMPILED
 from meshmsg._wire.frame import Frame, encode_headers
 from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, TailEntry, padded, read_entry
 from tests.support import processes
+from tests.support.programs.pure_tail import Row, fill
 from tests.unit.meshmsg._wire.test_frame import EPOCH, STREAM, Events, batches
 
 pytestmark = pytest.mark.skipif(
@@ -35,11 +36,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 #: One program fills the tails of all examples.
 ONE_PROGRAM = [HealthCheck.function_scoped_fixture]
 
-Row = tuple[str, bytes, int, bool, str | None, bytes | None]
-
 
 def rows_of(events: Events) -> list[Row]:
-    """Topic, payload, time, whether it is raw, key and packed headers of each event."""
+    """The events as a tail takes them."""
     rows = []
     for n, payload in enumerate(events.payloads):
         headers = events.headers.get(n)
@@ -57,17 +56,8 @@ def rows_of(events: Events) -> list[Row]:
 
 
 def compiled(rows: list[Row], size: int, first: int = 0) -> tuple[list[Any], bytes, bytes | None]:
-    """What the compiled tail says of each event, the area, and the frame of those that it took."""
-    area = bytearray(size)
-    frame = _speed.TailFrame(first)
-    frame.use(memoryview(area), START, SALT)
-    said = []
-    for topic, payload, time_ns, raw, key, headers in rows:
-        added = frame.add(topic, payload, time_ns, raw=raw, key=key, headers=headers)
-        said.append((added, frame.at, frame.count, frame.next))
-    data = frame.seal(STREAM, EPOCH) if frame.is_open() else None
-    frame.release()
-    return said, bytes(area), data
+    """As `fill`, by the compiled tail."""
+    return fill(_speed.TailFrame(first), rows, size, START, SALT, STREAM, EPOCH)
 
 
 class Pure:

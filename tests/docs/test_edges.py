@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from meshmsg import nanomsg, statsd, webhooks
 from meshmsg.webhooks import server as _webhook_server
+from tests.docs.signatures import spelled
 from tests.support import processes
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -19,24 +19,6 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def page(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
-
-
-def spelled(function: Any) -> str:
-    """A signature without annotations, as the pages write it."""
-    parts, star = [], False
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name == "self":
-            continue
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            parts.append(f"*{name}")
-            star = True
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            parts.append("*")
-            star = True
-        empty = parameter.default is parameter.empty
-        parts.append(name if empty else f"{name}={parameter.default!r}")
-    return f"({', '.join(parts)})"
 
 
 @pytest.mark.parametrize(
