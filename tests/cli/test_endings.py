@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import meshmsg
 from meshmsg import Peer
 from meshmsg._model.config import Stream
 from tests.support import processes
+from tests.support.waiting import wait_until
 
 FREE = "tcp://127.0.0.1:*"
 #: Time-outs that nobody may sit through who is told to end: a test would not wait for them.
@@ -99,16 +99,14 @@ def test_ctrl_c_ends_pub_that_a_frozen_subscriber_blocks(start: Any, tmp_path: P
             (stats,) = watch.ask("stats").values()
             return bool(stats["streams"]["**"]["blocked_by"])
 
-        deadline = time.monotonic() + 60
-        while not blocked():
-            assert time.monotonic() < deadline
+        wait_until(blocked)
     ends_soon(pub, 130)
     sub.thaw()
 
 
 @pytest.mark.parametrize("verb", ["ledger", "peers"])
 def test_ctrl_c_ends_verbs_that_wait_for_answers(
-    start: Any, wait_until: Any, monkeypatch: pytest.MonkeyPatch, verb: str
+    start: Any, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     asked: list[object] = []
     with Peer("silent", bind=FREE) as peer:
@@ -120,7 +118,7 @@ def test_ctrl_c_ends_verbs_that_wait_for_answers(
         ends_soon(waiting, 130)
 
 
-def test_ctrl_c_ends_bench_and_its_workers(start: Any, wait_until: Any) -> None:
+def test_ctrl_c_ends_bench_and_its_workers(start: Any) -> None:
     bench = start("bench", "--seconds", LONG)
     process = psutil.Process(bench.process.pid)
     worker = wait_until(process.children)[0]

@@ -17,6 +17,7 @@ from meshmsg.recovery.log.faults import Faults, FaultyFiles
 from meshmsg.recovery.log.writer import LogWriter
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_replay import taken
+from tests.support.pairs import pair
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
@@ -48,12 +49,7 @@ def in_threads(work: Any, count: int = THREADS) -> None:
 
 def test_events_of_many_threads_share_frames_and_keep_their_order(tmp_path: Path) -> None:
     places: dict[Position, Any] = {}
-    with (
-        Peer("pub", streams=[always()], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(always(), data_dir=tmp_path) as (pub, _, events):
 
         def work(number: int) -> None:
             for n in range(EACH):
@@ -107,12 +103,7 @@ def test_full_disk_tells_every_thread_and_goes_on(
 def test_large_events_and_shut_gates(tmp_path: Path) -> None:
     stream = always(window_bytes="64KiB", buffer_bytes="256KiB", event_bytes_max="1MiB")
     told: Counter[str] = Counter()
-    with (
-        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(stream, data_dir=tmp_path) as (pub, _, events):
         with pytest.raises(EventTooLarge):
             pub.publish("a.b", bytes(2_000_000))
 
