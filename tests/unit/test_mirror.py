@@ -12,6 +12,7 @@ COMPLETE = (
     "meshmsg/_groups",
     "meshmsg/_model",
     "meshmsg/_publish",
+    "meshmsg/_replay",
     "meshmsg/_runtime",
     "meshmsg/_wire",
     "recovery",
