@@ -18,6 +18,7 @@ COMPLETE = (
     "meshmsg/_peer",
     "meshmsg/_publish",
     "meshmsg/_receive",
+    "meshmsg/_replay",
     "meshmsg/_runtime",
     "meshmsg/_wire",
     "meshmsg/testing",
