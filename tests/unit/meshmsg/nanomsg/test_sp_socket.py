@@ -94,7 +94,7 @@ def test_address_says_which_port_it_got() -> None:
     socket.close()
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "tcp://127.0.0.1", "udp://x:1"])
+@pytest.mark.parametrize("url", ["", "nonsense", "tcp://127.0.0.1:99999", "udp://x:1"])
 def test_address_that_is_none_is_an_error(url: str) -> None:
     with pytest.raises(BindError):
         SpSocket("pub", url, listen=True)
