@@ -160,7 +160,7 @@ class Finder:
 
     def close(self) -> None:
         """Stop looking; iterators over changes end."""
-        if self._scout is not None and self._scout.is_running:
+        if self._scout is not None:
             self._scout.close()
         self.hub.close()
 

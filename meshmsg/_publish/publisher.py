@@ -533,8 +533,10 @@ class PublisherSide:
 
     def find(self, topic: str) -> Outlet:
         """The stream of a topic; raises `NoStream`, `TopicError`."""
-        outlet = self._routes.get(topic)  # an outlet with an empty frame is false
-        return self._route(topic) if outlet is None else outlet
+        try:
+            return self._routes[topic]
+        except (KeyError, TypeError):
+            return self._route(topic)
 
     def _route(self, topic: str) -> Outlet:
         check_topic(topic)
