@@ -650,7 +650,9 @@ def test_interrupted_while_it_starts_it_leaves_no_threads_and_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(runner: _webhook_runner.Runner) -> None:
-        signal.raise_signal(signal.SIGINT)  # Python runs its handler in the main thread
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)  # to another thread it would not end the waiting
         runner._stopping.wait()
 
     with Peer("hooks", data_dir=tmp_path) as peer:

@@ -172,15 +172,22 @@ def test_peer_that_left_is_not_dialled_for_ever(mesh: str, first: str) -> None:
         node = sub._open_node()
         wait_until(lambda: [k for k in node.links.table.up() if k.found], what="it is dialled back")
         link = node.links.table.up()[0]
-        if first == "the good-bye":
+
+        def say_good_bye() -> None:
             node.finder.on_bye(link.instance)
+
+        def break_first() -> None:
+            link.state = "dialling"
+            say_good_bye()
+
+        if first == "the good-bye":
+            node.call(say_good_bye)
             pub.kill()
         else:
             pub.stop()
             node.links.on_readable = lambda owner: None  # what comes now is not looked at
             pub.kill()
-            link.state = "dialling"
-            node.finder.on_bye(link.instance)
+            node.call(break_first)
         wait_until(lambda: not node.links.table.all(), what="nobody dials it")
 
 
