@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from meshmsg import nanomsg, statsd, webhooks
+from meshmsg.monitor import answers as _monitor_answers
 from meshmsg.webhooks import server as _webhook_server
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -67,6 +68,7 @@ def test_verbs_of_webhooks_stand_with_their_signatures(verb: str) -> None:
     [
         ("statsd.md", statsd.COUNTERS),
         ("webhooks.md", _webhook_server.COUNTERS),
+        ("monitoring.md", _monitor_answers.COUNTERS),
         ("nanomsg.md", nanomsg.NanomsgIn.counters_shown + nanomsg.NanomsgOut.counters_shown),
     ],
 )
@@ -91,7 +93,7 @@ def test_the_extras_are_not_imported_by_those_who_do_not_use_them() -> None:
     code = (
         "import sys, meshmsg, meshmsg.cli\n"
         "print([m for m in ('aiohttp', 'standardwebhooks', 'pynng', 'numpy', 'datasketches', "
-        "'statsd', 'sqlite3') if m in sys.modules])"
+        "'statsd', 'sqlite3', 'prometheus_client', 'http') if m in sys.modules])"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -107,6 +109,7 @@ def test_the_extras_are_not_imported_by_those_who_do_not_use_them() -> None:
         ("aiohttp", "webhooks", "WebhookServer(Peer('x'), topic='a', scheme='none')"),
         ("numpy", "statsd", "from meshmsg.statsd import *; StatsdServer(Peer('x'))"),
         ("statsd", "statsd", "from meshmsg.statsd import *; StatsdReporter(Peer('x'))"),
+        ("prometheus_client", "monitor", "import meshmsg; Peer('x', monitor='127.0.0.1:0').open()"),
         ("pynng", "nanomsg", "from meshmsg.nanomsg import *; NanomsgIn(Peer('x'), 'y')"),
     ],
 )
