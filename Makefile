@@ -29,11 +29,8 @@ tools: setup ## install tshark, nft, ip and prometheus, which some tests run (ro
 demo: $(DEMO) ## see meshmsg at work
 	@$(BIN)/meshmsg demo market
 
-# The suite kills, stalls and floods real processes, two tests at a time. What fails in that company
-# is shown, and must pass alone.
 test: lint tools ## lint, check the types and run the tests
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) || \
-		{ echo "Once more, alone, what failed:"; $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 lint: setup ## check style, types and what may import what
 	$(BIN)/ruff check
@@ -47,7 +44,7 @@ format: setup ## rewrite the code in the project's style
 
 fuzz: setup ## run the long tests, for minutes
 	FUZZ_FRAMES=$${FUZZ_FRAMES:-100000} \
-		$(BIN)/python -m pytest tests/long tests/scenarios/multicast -m slow --timeout 3600 -o faulthandler_timeout=4000 $(PYTEST_FLAGS)
+		$(BIN)/python -m pytest tests/long tests/scenarios/multicast tests/docs -m slow --timeout 3600 -o faulthandler_timeout=4000 $(PYTEST_FLAGS)
 
 asan: setup ## run the decoders' tests with sanitizers in the compiled code, for minutes
 	@sh tests/asan.sh $(BIN)/python $(ASAN_FLAGS)

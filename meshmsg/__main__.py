@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import signal
+# What `signal` wraps, and in the interpreter already: `signal` loads `enum` first, which takes
+# nearly all of the time in which Ctrl-C would show a traceback of ours.
+import _signal  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False  # `typing` would be loaded before the handler stands
 if TYPE_CHECKING:
@@ -14,8 +16,8 @@ def main() -> NoReturn:
 
     There is nothing to close meanwhile: Ctrl-C ends the process, as it ends a program in C.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one that ignores it
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not one that ignores it
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     from meshmsg import cli
 
     cli.main()

@@ -182,6 +182,7 @@ class Connections:
         if now < self._ahead_due:
             return self._ahead_due
         self._is_busy = False
+        began = time.monotonic()
         count = 0
         for door in self._doors.values():
             over = door.look(AHEAD_BYTES_MAX)
@@ -194,7 +195,7 @@ class Connections:
             text = "connections that never finish what they send are cut (counted as %s)"
             self._gate.tell_once(text, "connections_ahead")
         # With very many connections: not more than a twentieth of the time.
-        self._ahead_due = now + 20 * (time.monotonic() - now)
+        self._ahead_due = now + 20 * (time.monotonic() - began)
         return float("inf")
 
     def _on_busy(self) -> None:

@@ -323,7 +323,8 @@ class GroupSide:
         try:
             work = WorkOutlet(self._context, join.sub, self._addresses, self._context.user_of(link))
         except BindError as error:
-            log.error("no socket for %s: %s", peer, error)
+            host = self._control.owner_of(link).host
+            self._notes.error("no socket for %s: %s", peer, error, by=host)
             return None
         member = RemoteMember(join, link, peer, self._control.owner_of(link), work, now)
         self.quota.take(member.owner)
@@ -501,7 +502,8 @@ class GroupSide:
         self._unwatch(member.work.monitor)
         member.work.close(0.0)
         if tell:
-            log.info("%s of group %s: %s", member.label, member.group, reason)
+            text = "%s of group %s: %s"
+            self._notes.info(text, member.label, member.group, reason, by=member.owner.host)
             self._counters["members_lost"] += 1
             self._control.post(member.link, Unjoined(member.sub, reason))
         for seat in member.seats.values():

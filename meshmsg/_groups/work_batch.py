@@ -18,8 +18,9 @@ AckRange = tuple[int, int, int]
 #: Refusals in one settlement: each has a text of up to `ERROR_CHARS_MAX`.
 NACKS_MAX = 2
 ERROR_CHARS_MAX = 2000
-#: A range is never longer in a message, nor is a character.
+#: A range is never longer in a message, nor is a refusal beside its text, nor a character.
 RANGE_BYTES_MAX = 24
+REFUSAL_BYTES_MAX = 64
 CHAR_BYTES_MAX = 4
 #: What a message may have, so that any further settlement fits, in bytes and in pieces.
 SETTLED_BYTES_MAX = 8 * 1024
@@ -169,7 +170,10 @@ class WorkBatch(Batch):
 def bytes_at_most(settlement: Settlement) -> int:
     """Return how long a settlement is in a message, at most."""
     chars = len(settlement.stream) + sum(len(nack.error) for nack in settlement.nacks)
-    return 100 + settlement.pieces * RANGE_BYTES_MAX + chars * CHAR_BYTES_MAX
+    refusals = len(settlement.nacks)
+    ranges = settlement.pieces - refusals
+    counted = ranges * RANGE_BYTES_MAX + refusals * REFUSAL_BYTES_MAX + chars * CHAR_BYTES_MAX
+    return 100 + counted
 
 
 def settlement_of(source: WorkSource) -> Settlement | None:

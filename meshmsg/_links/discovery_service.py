@@ -160,7 +160,7 @@ class Finder:
 
     def close(self) -> None:
         """Stop looking; iterators over changes end."""
-        if self._scout is not None and self._scout.is_running:
+        if self._scout is not None:
             self._scout.close()
         self.hub.close()
 
@@ -331,7 +331,8 @@ class Finder:
     def _tell(self, change: Change) -> None:
         card = change.card
         if change.kind != "changed":
-            log.info("%s %s", card.peer, "was lost" if change.kind == "lost" else change.kind)
+            kind = "was lost" if change.kind == "lost" else change.kind
+            self._notes.info("%s %s", card.peer, kind)
         self.hub.tell(change.kind, card)
 
     # --- time ---

@@ -317,7 +317,8 @@ class Reception:
         limit = now - timeout_s
         for identity, client in list(self.clients.items()):
             if client.last_seen < limit:
-                log.info("%s has been silent for %g s", client.peer, timeout_s)
+                text = "%s has been silent for %g s"
+                self._guard.notes.info(text, client.peer, timeout_s, by=client.host)
                 self._forget(identity, now, silent=True)
         seen = {identity: client.last_seen for identity, client in self.clients.items()}
         self._streams.forget_silent(seen, now)

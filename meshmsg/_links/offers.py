@@ -249,7 +249,7 @@ class Offers:
                 self._notes.error(text, link.peer, name, message.reason, by=link.address)
             intake.refusals[name] = message.reason
             if message.refused:
-                self._unconfirmed.settled(link, intake.sub, name)
+                self._settled(link, intake.sub, [name])
         if not message.refused:
             self._unconfirmed.waits(link, intake.sub, streams, now=time.monotonic())
 
@@ -280,10 +280,23 @@ class Offers:
         """Have a member ask for some streams; returns False if it wants none of them."""
         infos = self._wanted(link, member, link.streams, names)
         if infos:
-            name = self._inlets.names.get(member.sub, "")
-            member.notify(Asked(link, infos, name, born, anew))
-            member.tend(time.monotonic())
+            self._join(link, member, infos, born, anew=anew)
         return bool(infos)
+
+    def _join(
+        self,
+        link: Link,
+        member: Member,
+        infos: list[c.StreamInfo],
+        born: Set[str] = frozenset(),
+        *,
+        anew: bool = False,
+    ) -> None:
+        now = time.monotonic()
+        self._unconfirmed.asked(link, member.sub, [info.name for info in infos], now=now)
+        name = self._inlets.names.get(member.sub, "")
+        member.notify(Asked(link, infos, name, born, anew))
+        member.tend(now)
 
     # --- what peers answer ---
 
@@ -301,12 +314,15 @@ class Offers:
                 parted.on_silence(link)
             return
         if isinstance(message, c.Joined):
+            self._settled(link, message.sub, (tail.stream for tail in message.streams))
             member.on_joined(link, message, data_address(link.address, message.work))
             member.tend(time.monotonic(), force=True)
             return
         member.on_unjoined(link, message)
         member.tend(time.monotonic(), force=True)
-        if not message.refused:
+        if message.refused:
+            self._settled(link, message.sub, link.streams)
+        else:
             self.rejoin(link, member)
 
     def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:
@@ -340,7 +356,7 @@ class Offers:
             self._reports.want(intake, [link], message.number)
         elif isinstance(message, c.Subscribed | c.Gone):
             if isinstance(message, c.Subscribed):
-                self._unconfirmed.settled(link, message.sub, message.stream)
+                self._settled(link, message.sub, [message.stream])
                 intake.refusals.pop(message.stream, None)
             intake.notify(Said(link, message.stream, message))
         elif isinstance(message, c.Unsubscribed):
@@ -349,21 +365,30 @@ class Offers:
             intake.notify(message)
         intake.tend(time.monotonic())
 
+    def _settled(self, link: Link, sub: int, streams: Iterable[str]) -> None:
+        """A publisher has answered: these need not be asked for again."""
+        now = time.monotonic()
+        for stream in streams:
+            self._unconfirmed.settled(link, sub, stream, now=now)
+
     # --- time ---
 
     def on_tick(self, now: float) -> float:
         """Ask again for subscriptions that nobody has confirmed; returns when to come again."""
-        again: dict[tuple[int, int], tuple[Link, Intake, list[c.StreamInfo]]] = {}
+        again: dict[tuple[int, int], tuple[Link, Intake | Member, list[c.StreamInfo]]] = {}
         for link, sub, name in self._unconfirmed.due(now=now, most=ENTRIES_MAX):
-            intake = self._inlets.intakes.get(sub)
+            inlet = self._inlets.intakes.get(sub) or self._inlets.members.get(sub)
             info = link.streams.get(name) or link.recorded.get(name)
-            if intake is None or info is None:
-                self._unconfirmed.settled(link, sub, name)
+            if inlet is None or info is None:
+                self._unconfirmed.settled(link, sub, name, now=now)
             elif link.state == "up":
-                again.setdefault((id(link), sub), (link, intake, []))[2].append(info)
+                again.setdefault((id(link), sub), (link, inlet, []))[2].append(info)
                 self._control.counters["subscriptions_repeated"] += 1
-        for link, intake, infos in again.values():
-            self._subscribe(link, intake, infos)
+        for link, inlet, infos in again.values():
+            if isinstance(inlet, Member):
+                self._join(link, inlet, infos)
+            else:
+                self._subscribe(link, inlet, infos)
         return self._unconfirmed.next_due
 
     def on_ping(self, instances: set[int], now: float) -> None:

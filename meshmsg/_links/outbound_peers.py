@@ -258,7 +258,8 @@ class Links:
             link.failures, link.user, link.nonce = 0, b"", b""
             self._greet(link)
         elif link.state in ("up", "greeting"):
-            log.info("the connection to %s (%s) is lost", link.peer or "?", link.address)
+            text = "the connection to %s (%s) is lost"
+            self._guard.notes.info(text, link.peer or "?", link.address, by=link.host)
             link.state = "dialling"
             self._offers.on_silence(link)
 
@@ -476,7 +477,8 @@ class Links:
         limit = now - self._config.tuning.peer_timeout_s
         for link in list(self._links.values()):
             if link.state in ("up", "greeting") and link.last_seen < limit:
-                log.info("%s (%s) gives no sign of life", link.peer or "?", link.address)
+                text = "%s (%s) gives no sign of life"
+                self._guard.notes.info(text, link.peer or "?", link.address, by=link.host)
                 self._redial(link)
             elif link.state == "up":
                 self._ping(link, now)

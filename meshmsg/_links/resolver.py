@@ -115,7 +115,7 @@ class Scout:
             self._jobs.put_nowait(None)
         except queue.Full:
             pass  # it looks at `_stopping` after each job
-        if threading.current_thread() is not self._thread:
+        if self.is_running and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
 
     def ask_why(self, address: str) -> None:

@@ -78,9 +78,11 @@ GATHER_SENDS = 8
 RUSH_NS = 200_000_000
 #: Streams that become due one after the other within this time of each other may be a rush.
 RUSH_GAP_NS = 20_000
-#: How often streams are looked at: whoever publishes does not call the I/O thread for the heartbeat
-#: that comes after an event, and to send takes the call from subscriptions that have come.
+#: How often streams are looked at, at least: whoever publishes does not call the I/O thread for the
+#: heartbeat after an event, and to send takes the call from subscriptions that have come.
 LOOK_S = 0.2
+#: A look at all streams takes at most one part in this many of the I/O thread's time.
+LOOK_SHARE = 10
 #: What an event costs in a frame beside its payload: offset, time, topic index.
 EVENT_COST = 14
 ROUTES_MAX = 200_000
@@ -140,7 +142,12 @@ class PublisherSide:
         self._tokens = self.subscribers.tokens  # looked at once a frame
         name = f"meshmsg-{config.name} send"
         self._gathered = GatheredSender(name, self._send_gathered, self.counters)
+        self._multicast: list[Outlet] = []
+        self._look_from = 0.0  # before this time streams are not looked at again
+        self._look_due = NEVER  # something is to be done then, as of the last look
         self._parts: list[Callable[[float], float]] = [
+            self._tend_multicast,
+            self._look,
             self.subscribers.drain_tokens,
             self.subscribers.tend_away,
             self.groups.on_tick,
@@ -168,6 +175,7 @@ class PublisherSide:
             seal = self._seal_of(name, wire_id)
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
             outlet.packets.open(time.monotonic())
+            self._multicast.append(outlet)
         self._outlets[name] = outlet
         self._declared.add(stream.topics, outlet)
         self.groups.declare(outlet)
@@ -525,8 +533,10 @@ class PublisherSide:
 
     def find(self, topic: str) -> Outlet:
         """The stream of a topic; raises `NoStream`, `TopicError`."""
-        outlet = self._routes.get(topic)  # an outlet with an empty frame is false
-        return self._route(topic) if outlet is None else outlet
+        try:
+            return self._routes[topic]
+        except (KeyError, TypeError):
+            return self._route(topic)
 
     def _route(self, topic: str) -> Outlet:
         check_topic(topic)
@@ -638,15 +648,8 @@ class PublisherSide:
 
     def on_tick(self, now: float) -> float:
         """Send heartbeats that are due, evict; returns when to come again."""
-        fanout = self._streams.fanout
-        assert fanout is not None
         with self._changed:
-            due = now + LOOK_S if self._outlets else NEVER
-            for outlet in self._outlets.values():
-                try:
-                    due = min(due, self._tend(outlet, fanout, now))
-                except Exception:
-                    self.guard.failed("the care of a stream")
+            due = NEVER
             for part in self._parts:
                 try:
                     due = min(due, part(now))
@@ -654,9 +657,33 @@ class PublisherSide:
                     self.guard.failed(part.__qualname__)
             return due
 
-    def _tend(self, outlet: Outlet, fanout: FanoutServer, now: float) -> float:
+    def _tend_multicast(self, now: float) -> float:
+        """Send packets that are due: each turn, for they leave by the clock."""
+        return min((self._tend(outlet, now) for outlet in self._multicast), default=NEVER)
+
+    def _look(self, now: float) -> float:
+        """Look at all streams, unless that would take too much time; returns when to look again."""
+        if now >= self._look_from:
+            began = time.monotonic()  # later than `now`, if somebody had the lock
+            due = now + LOOK_S if self._outlets else NEVER
+            for outlet in self._outlets.values():
+                if outlet.packets is None:
+                    due = min(due, self._tend(outlet, now))
+            self._look_from = now + min(LOOK_S, LOOK_SHARE * (time.monotonic() - began))
+            self._look_due = due
+        return max(self._look_from, self._look_due)
+
+    def _tend(self, outlet: Outlet, now: float) -> float:
         """Send a heartbeat, evict who is due; returns when to come again."""
-        sender = outlet.sender
+        try:
+            return self._tended(outlet, now)
+        except Exception:
+            self.guard.failed("the care of a stream")
+            return NEVER
+
+    def _tended(self, outlet: Outlet, now: float) -> float:
+        sender, fanout = outlet.sender, self._streams.fanout
+        assert fanout is not None
         if outlet.packets is not None:
             due = self._tend_packets(outlet, outlet.packets, now)
         else:

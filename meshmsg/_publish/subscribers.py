@@ -99,6 +99,7 @@ class Subscribers:
         self._find = find  # the stream of a topic
         self._members = members  # how many members of groups take a topic of a stream
         self.counters = streams.counters
+        self._notes = streams.guard.notes
         self.subs: dict[int, RemoteSubscription] = {}
         self.away: dict[int, RemoteSubscription] = {}  #: of these, who left first comes first
         self.quota = Quota(SUBSCRIPTIONS_EACH_MAX, SUBSCRIPTIONS_MAX)
@@ -160,7 +161,8 @@ class Subscribers:
         if giver != owner:
             last = next(r for r in reversed(self.subs.values()) if r.owner == giver)
             self.counters["subscriptions_displaced"] += 1
-            log.warning("%s gives its place to others: its peer has most of them", last.label)
+            text = "%s gives its place to others: its peer has most of them"
+            self._notes.warning(text, last.label, by=giver.host)
             self._tell(last.link, last.sub, [*last.admitted, *last.starts], "others need the room")
             self._forget(last.sub, "gone", now)
         return ""
@@ -191,7 +193,12 @@ class Subscribers:
 
     def _admit(self, remote: RemoteSubscription, now: float) -> None:
         remote.absence = Absence()
-        self.away.pop(remote.sub, None)
+        if self.away.pop(remote.sub, None) is not None:
+            for name in remote.admitted:
+                flow = self._outlets[name].sender.flow
+                claim = flow.claims.get(remote.sub)
+                if claim is not None:
+                    flow.come_back(claim, now=now)
         starts, remote.starts = remote.starts, {}
         for name, start in starts.items():
             outlet = self._outlets.get(name)
@@ -206,11 +213,6 @@ class Subscribers:
                 )
             else:
                 self._admit_to(remote, outlet, start, (), now)
-        for name in remote.admitted:
-            flow = self._outlets[name].sender.flow
-            claim = flow.claims.get(remote.sub)
-            if claim is not None:
-                flow.come_back(claim, now=now)
         self._changed.notify_all()
 
     def _admit_from_log(self, remote: RemoteSubscription, outlet: Outlet, start: Start) -> None:
@@ -412,7 +414,8 @@ class Subscribers:
         for remote in list(self.away.values()):
             absence = remote.absence
             if absence.is_over(tuning.subscriber_return_s, now=now):
-                log.info("%s has not come back: nothing is kept for it any more", remote.label)
+                text = "%s has not come back: nothing is kept for it any more"
+                self._notes.info(text, remote.label, by=remote.owner.host)
                 self._forget(remote.sub, "gone", now)
             elif remote.waited and not absence.is_waited_for(tuning.subscriber_wait_s, now=now):
                 self._set_aside(remote, now)
@@ -451,9 +454,10 @@ class Subscribers:
         """Say whom a stream does not wait for any more, and tell it."""
         waited = outlet.config.evict_after
         reason = f"blocked {outlet.stream} for {waited:g} s without reading"
-        log.warning("evicted %s: it %s", label, reason)
-        self.counters["evictions"] += count
         remote = self.subs.get(sub)
+        by = None if remote is None else remote.owner.host
+        self._notes.warning("evicted %s: it %s", label, reason, by=by)
+        self.counters["evictions"] += count
         if remote is not None:
             self._control.post(remote.link, Evicted(sub, outlet.stream, f"you {reason}"))
 

@@ -5,10 +5,11 @@ Called by whoever drives the subscription, with its lock held.
 
 Authority: the publisher opens its epochs.  A recorder's epoch is entered if the publisher cannot be
 asked, or has come as far itself (`Lending.on_admission` sees to that), and what a recorder says of
-its end is a claim.  A publisher that comes back and knows nothing of what only recorders vouched
-for, a later epoch or further events of this one, is right: what is left of that is withdrawn, and
-the subscription goes on where it was with the publisher.  No epoch is begun before the place where
-it was left, so that no order of messages has an event come twice.
+its end is a claim; so is the place where it begins, until something of it has come.  A publisher
+that comes back and knows nothing of what only recorders vouched for, a later epoch or further
+events of this one, is right: what is left of that is withdrawn, and the subscription goes on where
+it was with the publisher.  No epoch is begun before the place where it was left, so that no order
+of messages has an event come twice.
 """
 
 from __future__ import annotations
@@ -68,6 +69,18 @@ class Epochs:
         self._patience = replace(self._timing, deadline_s=NEVER)
 
     # --- what is said of them ---
+
+    def on_attach(self, source: Source) -> None:
+        """The publisher is there, and says where an epoch begins of which nothing has come."""
+        receiver, led = source.receiver, source.led
+        if receiver is None or led is None or source.is_lent or not source.is_claimed:
+            return  # one that is lent is disowned at its next word
+        self._incoming.counters["unproved_starts"] += 1
+        self._ready.withdraw(source, receiver.epoch, 0)
+        with self._incoming.lock:
+            source.books = Books(source.info.name, 0, 0)
+            source.receiver = source.led = None
+        self._lending.put(source, led)  # what the recorder has still counts beside the rest
 
     def on_tail_hint(
         self, source: Source, receiver: StreamReceiver, hint: TailHint, now: float
@@ -203,6 +216,7 @@ class Epochs:
             pending_bytes_max=self._pending_bytes_max,
         )
         receiver.lent = start if admission.recorded else 0
+        source.led = admission if admission.recorded else None
         source.heard_next = max(start, admission.next)
         source.ladder.enter(epoch)
         stash, source.stash, source.stash_bytes = source.stash, [], 0
@@ -224,6 +238,8 @@ class Epochs:
         if admission.next < receiver.lent and not admission.over:
             self._set_back(source, receiver, admission, now)
             return
+        if not admission.recorded:
+            source.led = None
         source.heard_next = max(source.heard_next, admission.next)
         receiver.on_tail_hint(admission.next, now=now)
         packets = source.packets
@@ -267,7 +283,7 @@ class Epochs:
         with self._incoming.lock:
             source.old_books.append(source.books)
             source.books = Books(source.info.name, 0, 0)
-        source.receiver = None
+        source.receiver = source.led = None
         known = [one for one in source.admissions if one.epoch <= source.said]
         source.admissions.clear()
         source.admissions.extend(known)

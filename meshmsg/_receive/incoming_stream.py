@@ -200,6 +200,7 @@ class Source:
         "info",
         "keeps",
         "ladder",
+        "led",
         "lenders",
         "link",
         "old_books",
@@ -238,6 +239,8 @@ class Source:
         self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
         self.unreported_bytes = 0
         self.ladder = Ladder()  #: who claims and who has refused what
+        #: What a recorder said of this epoch, while its publisher has not.
+        self.led: Subscribed | None = None
         self.lenders: list[Any] = []  #: links to peers that have recorded the stream
         self.asked: dict[Any, float] = {}  #: who has yet to say what it has, since when
         self.asked_until = 0.0
@@ -265,6 +268,11 @@ class Source:
         """Whether only recorders vouch for the epoch that is being received."""
         receiver = self.receiver
         return receiver is not None and self.link is not None and self.said < receiver.epoch
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether only a recorder said where this epoch begins, and nothing of it has come."""
+        return self.led is not None and self.books.consumed == self.books.start
 
     def left(self, *, led: bool) -> Books | None:
         """Where we were, if no epoch is being received; one that is `led` in is anybody's."""

@@ -321,9 +321,14 @@ class Lending:
         self, source: Source, receiver: StreamReceiver, ranges: list[Range], now: float
     ) -> None:
         """Nobody who is there has these."""
-        if receiver.claimed and not self._route(source, receiver, receiver.claimed, now)[0]:
-            receiver.retract(now=now)
-            source.ladder.withdraw(receiver.proved, now=now)
+        claimed = receiver.claimed
+        if claimed and not self._route(source, receiver, claimed, now)[0]:
+            is_over = source.admissions and source.admissions[0].epoch > receiver.epoch
+            if is_over and source.ladder.is_refused(claimed):
+                receiver.on_claim_noted()  # nothing after these events will show the gap
+            else:
+                receiver.retract(now=now)
+                source.ladder.withdraw(receiver.proved, now=now)
         if source.info.durable and source.link is not None and source.link.state != "up":
             receiver.hold(now=now)  # its log has it, or knows why not
             return

@@ -204,6 +204,8 @@ class Intake:
         with self._books_lock:
             source, left = incoming.by_name.get(name), incoming.left(name)
             receiver = None if source is None else source.receiver
+            if source is not None and source.is_claimed and not lent:
+                receiver = None  # see `Epochs.on_attach`
             said = max(left.said, info.epoch)
             if source is not None and receiver is not None and (lent or receiver.epoch <= said):
                 taken = self._figures(source.books, receiver).consumed
@@ -580,6 +582,7 @@ class Intake:
                 source = self._offered(info, notice.link)
             source.attach(info, notice.link)
             source.codec = received_codec(info.codec, self._codec, self._type)
+            self.epochs.on_attach(source)
             self.lending.on_attach(source, notice.more, now)
             if info.multicast is not None:
                 self.tuner.tune_in(source, info.multicast)

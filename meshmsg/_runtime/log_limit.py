@@ -47,6 +47,10 @@ class LogLimit:
         """Write a warning, likewise; return False if it was left out."""
         return self.write(logging.WARNING, text, *values, key=key, by=by)
 
+    def info(self, text: str, *values: object, key: object = None, by: object = None) -> None:
+        """Write what is worth knowing, likewise."""
+        self.write(logging.INFO, text, *values, key=key, by=by)
+
     def write(
         self,
         level: int,

@@ -42,16 +42,16 @@ def looking(
 
 
 def wait_for_found(peer: Peer, wait_s: float) -> list[PeerInfo]:
-    """All that were found by the time that nobody new came."""
+    """Return all that were found by the time that nobody new came, of other folders or of ours."""
     deadline = time.monotonic() + wait_s
     count, since = 0, time.monotonic()
     while (now := time.monotonic()) < deadline:
-        found = len(peer.peers())
+        found = len(peer.peers()) + len(peer.stats()["discovery"]["elsewhere"])
         if found != count:
             count, since = found, now
         if count and now - since >= QUIET_S:
             break
-        time.sleep(0.02)
+        time.sleep(0.05)
     return peer.peers()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec
 
 import typer
@@ -58,6 +60,21 @@ def guarded(verb: Callable[P, int]) -> Callable[P, None]:
         raise typer.Exit(_status_of(lambda: verb(*args, **kwargs)))
 
     return run
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Let Ctrl-C end the process while modules are loaded, before there is anything to close.
+
+    An extension module may swallow the exception: datasketches prints it, and goes on.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # not one that ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _status_of(verb: Callable[[], int]) -> int:

@@ -77,7 +77,7 @@ def sink(
         _option(_OUT, "--topics", "-t", metavar="PATTERN", text="Topic patterns; all if not said."),
     ] = None,
     out: Annotated[
-        Path | None,
+        str | None,
         _option(_OUT, "--out", "-o", metavar="DIR", text="The table's folder.", env="MESHMSG_OUT"),
     ] = None,
     format: Annotated[
@@ -115,11 +115,11 @@ def sink(
         ),
     ] = None,
     losses: Annotated[
-        Path | None,
+        str | None,
         _option(_OUT, "--losses", metavar="DIR", text="The table of losses; OUT.losses."),
     ] = None,
     quarantine: Annotated[
-        Path | None,
+        str | None,
         _option(_OUT, "--quarantine", metavar="DIR", text="Bad payloads; OUT.quarantine."),
     ] = None,
     max_events: Annotated[
@@ -139,11 +139,11 @@ def sink(
         _option(_SPARK, "--spark", metavar="KEY=VALUE", text="A setting of Spark."),
     ] = None,
     state: Annotated[
-        Path | None,
+        str | None,
         _option(_LOG, "--state", metavar="DIR", text="Log and checkpoints; OUT.sink."),
     ] = None,
     source: Annotated[
-        Path | None,
+        str | None,
         _option(_LOG, "--from", metavar="DIR", text="Read these logs; nothing is recorded then."),
     ] = None,
     retention: Annotated[

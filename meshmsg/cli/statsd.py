@@ -11,7 +11,7 @@ import typer
 from meshmsg._model.config import Stream
 from meshmsg._model.errors import WaitTimeout
 from meshmsg.cli._edges import publishing_peer, stay
-from meshmsg.cli._guard import GOOD, complain, guarded, note, usage
+from meshmsg.cli._guard import GOOD, complain, guarded, loading, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
     Config,
@@ -107,8 +107,10 @@ def statsd(
         if bind or raw or secret:
             raise usage("--to", "sends: --bind, --raw and secrets are for receiving")
         return _send(to, prefix or "meshmsg", interval_s, count, connect, mesh, quiet)
-    from meshmsg.statsd import StatsdServer
+    from meshmsg.statsd import StatsdServer, load_core
 
+    with loading():
+        load_core()
     first = prefix or "statsd"
     peer = publishing_peer(
         "statsd",

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from meshmsg._bridge.lifecycle import Edge
@@ -51,6 +52,12 @@ FORMS_MAX = 100_000
 ETHERNET_BYTES = 1_432
 
 
+def load_core() -> ModuleType:
+    """What adds metrics up, which a sender does not need; raises `ConfigError`."""
+    need("datasketches", "statsd", "statsd")
+    return need("meshmsg.statsd.aggregates", "statsd", "statsd")
+
+
 class StatsdServer(Edge):
     """Receives StatsD metrics and publishes them, added up for each interval, as events.
 
@@ -73,8 +80,7 @@ class StatsdServer(Edge):
         receive_buffer: int | str = "4MiB",
     ) -> None:
         super().__init__()
-        need("datasketches", "statsd", "statsd")
-        core = need("meshmsg.statsd.aggregates", "statsd", "statsd")
+        core = load_core()
         self._peer = peer
         self._place = split_host("bind", bind)
         if not secret:  # packets that are signed prove who they are from

@@ -120,7 +120,8 @@ class WorkGroup(GroupTrouble):
     def ack(self, number: int, ranges: Iterable[AckRange], *, now: float) -> int:
         """Events that a member has done with; returns how many of them were stale."""
         member = self.members.get(number)
-        stale, most = 0, max(1, self.cursor - self.start)
+        # After a restart a member may hold what the cursor has yet to reach.
+        stale, most = 0, max(1, max(self.cursor, self.dealt) - self.start)
         for first, stop, attempt in ranges:
             taken = 0
             if member is not None:

@@ -85,6 +85,11 @@ class Ladder:
             refused.add(first, stop)
         self._name(ranges, reason)
 
+    def is_refused(self, ranges: Iterable[Range]) -> bool:
+        """Return True when for each of these a source has said that it is gone."""
+        refused = self._refused.values()
+        return all(any(r.covers(first, stop) for r in refused) for first, stop in ranges)
+
     def _name(self, ranges: Iterable[Range], reason: str) -> None:
         """Keep why these would be lost: as the first to refuse them says, mostly the publisher."""
         rest = list(ranges)

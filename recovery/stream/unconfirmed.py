@@ -2,6 +2,9 @@
 
 A request or its answer may be lost, and a publisher that has no room now may have some later.
 Pauses double from `FIRST_S` to `LAST_S`.
+
+A publisher of thousands of streams takes its time.  While its answers come, nothing is asked again:
+the pause counts from the last answer to the same subscription, up to `LAST_S` after the request.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class Ask(NamedTuple, Generic[Link]):
 class _Wait(NamedTuple):
     due: float
     pause_s: float
+    asked_at: float
 
 
 Key = tuple[int, int, str]
@@ -41,6 +45,7 @@ class Unconfirmed(Generic[Link]):
     def __init__(self) -> None:
         self._waits: dict[Key, tuple[Ask[Link], _Wait]] = {}
         self._heap: list[tuple[float, Key]] = []  # of those, and of some that are over
+        self._heard: dict[tuple[int, int], float] = {}  # by link and subscription
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -56,7 +61,7 @@ class Unconfirmed(Generic[Link]):
             key = (id(link), sub, stream)
             known = self._waits.get(key)
             pause_s = FIRST_S if known is None else min(known[1].pause_s * 2, LAST_S)
-            self._wait(key, Ask(link, sub, stream), _Wait(now + pause_s, pause_s))
+            self._wait(key, Ask(link, sub, stream), _Wait(now + pause_s, pause_s, now))
 
     def _wait(self, key: Key, ask: Ask[Link], wait: _Wait) -> None:
         self._waits[key] = (ask, wait)
@@ -70,24 +75,36 @@ class Unconfirmed(Generic[Link]):
             if (id(link), sub, stream) not in self._waits:
                 self.asked(link, sub, [stream], now=now)
 
-    def settled(self, link: Link, sub: int, stream: str) -> None:
+    def settled(self, link: Link, sub: int, stream: str, *, now: float) -> None:
         """It was confirmed, or refused for good."""
-        self._waits.pop((id(link), sub, stream), None)
+        if self._waits.pop((id(link), sub, stream), None) is not None:
+            self._heard[id(link), sub] = now
+        if not self._waits:
+            self._heard.clear()
 
     def forget(self, *, link: Link | None = None, sub: int | None = None) -> None:
         """A link or a subscription is gone."""
         for key, (ask, _) in list(self._waits.items()):
             if (link is not None and ask.link is link) or ask.sub == sub:
                 del self._waits[key]
+        for of in [of for of in self._heard if of[0] == id(link) or of[1] == sub]:
+            del self._heard[of]
 
     def due(self, *, now: float, most: int) -> list[Ask[Link]]:
-        """Return what has to be asked for again, so much of it; the rest is due, too."""
+        """Return what has to be asked for again, of so much that is due; the rest is due, too."""
         found: list[Ask[Link]] = []
-        while self.next_due <= now and len(found) < most:
+        for _ in range(most):
+            if self.next_due > now:
+                break
             due, key = heappop(self._heap)
             known = self._waits.get(key)
-            if known is not None and known[1].due == due:
-                ask, wait = known
+            if known is None or known[1].due != due:
+                continue
+            ask, wait = known
+            later = min(self._heard.get(key[:2], 0.0) + wait.pause_s, wait.asked_at + LAST_S)
+            if later > now:
+                self._wait(key, ask, wait._replace(due=later))
+            else:
                 found.append(ask)
-                self._wait(key, ask, _Wait(now + wait.pause_s, wait.pause_s))
+                self._wait(key, ask, wait._replace(due=now + wait.pause_s))
         return found

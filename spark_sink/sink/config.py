@@ -21,7 +21,7 @@ from meshmsg import ConfigError, PeerConfig, Record
 from meshmsg._model.config import config_from_tables
 from meshmsg._model.topics import check_pattern
 from meshmsg._model.units import one_of, parse_time, set_field, several
-from meshmsg.spark_sink.source.options import check_payload
+from meshmsg.spark_sink.source.options import check_payload, path_of_file_uri
 
 FORMATS = ("parquet", "delta", "iceberg")
 DERIVED = {"date": "to_date(time)", "hour": "hour(time)"}
@@ -244,7 +244,7 @@ def check_folder(name: str, path: object) -> str:
             f"see (a disk, NFS, a mounted bucket), not to {found[1]}"
         )
         raise ConfigError(name, problem)
-    return os.path.abspath("/" + text[found.end() :])
+    return path_of_file_uri(name, text)
 
 
 def metrics_address(text: str) -> str:

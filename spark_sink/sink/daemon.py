@@ -46,6 +46,8 @@ STOP_S = 120.0
 STOP_EARLY_S = 5.0
 NOTES_MAX = 100
 LOG_BYTES_MAX = 10_000_000
+#: Events that wait while no batch is written for so long, and three triggers, are said to be stuck.
+STUCK_S = 60.0
 
 
 class SinkFailed(MeshError):
@@ -63,6 +65,8 @@ class _OutputState:
         self.problem: str | None = None  #: why the last batch failed, until one is written
         self.batch_ms = self.write_ms = self.stage_ms = 0.0
         self.newest_time = 0.0
+        self.is_through = False  #: this driver has written a batch, or had nothing to write
+        self.waits_since: float | None = None  #: events do, and no batch was written
         self.batches: deque[float] = deque(maxlen=100)
 
 
@@ -241,6 +245,8 @@ class SinkDaemon:
         state = self._states.get(said.get("output", ""))
         if kind == "ready":
             self.ready = True
+            for one in self._states.values():
+                one.is_through, one.waits_since = False, None
         elif kind == "error":
             self._error, self._usage = said["text"], said["usage"]
         elif kind == "note":
@@ -264,6 +270,7 @@ class SinkDaemon:
             state.positions, state.known = said["positions"], True
             state.commits += 1
             state.problem = None
+            state.is_through, state.waits_since = True, None
             for key in ("events", "rows", "lost", "quarantined", "bytes"):
                 setattr(state, key, getattr(state, key) + said[key])
             state.write_ms, state.stage_ms = said["write_ms"], said["stage_ms"]
@@ -360,12 +367,14 @@ class SinkDaemon:
         before, count = self._in
         self._in = (now, events)
         with self._lock:
-            outputs = [self._output(name, survey) for name in self._states]
+            outputs = [self._output(name, survey, now) for name in self._states]
+            through = all(state.is_through for state in self._states.values())
         problems = [row["problem"] for row in outputs if row["problem"]]
+        is_ready = self.ready and through and not problems
         if stats is not None and stats["recorder"]["problem"]:
             problems.insert(0, stats["recorder"]["problem"])
         return {
-            "ready": self.ready and not any(row["problem"] for row in outputs),
+            "ready": is_ready,
             "events_in": events,
             "events_in_s": round((events - count) / max(now - before, 1e-6)),
             "streams": len(survey.streams),
@@ -375,7 +384,20 @@ class SinkDaemon:
             "outputs": outputs,
         }
 
-    def _output(self, name: str, survey: at.Survey) -> dict[str, Any]:
+    def _problem(self, state: _OutputState, lag: int, now: float) -> str | None:
+        """Return why nothing gets into a table, as far as that is known."""
+        if not (self.ready and lag):
+            state.waits_since = None
+            state.is_through |= self.ready
+            return state.problem if lag else None
+        if state.waits_since is None:
+            state.waits_since = now
+        waited_s = now - state.waits_since
+        if state.problem or waited_s < STUCK_S + 3 * float(self.config.trigger):
+            return state.problem
+        return f"{lag:,} events wait, and no batch was written for {waited_s:.0f} s"
+
+    def _output(self, name: str, survey: at.Survey, now: float) -> dict[str, Any]:
         state = self._states[name]
         target = planning.available(state.positions, survey)
         waiting = planning.backlog(state.positions, target, survey)
@@ -397,7 +419,7 @@ class SinkDaemon:
             "stage_ms": state.stage_ms,
             "batch_ms_p50": ordered[len(ordered) // 2] if ordered else 0.0,
             "failures": state.failures,
-            "problem": state.problem if lag else None,
+            "problem": self._problem(state, lag, now),
             "repeated": state.again,
         }
 

@@ -142,10 +142,19 @@ def _topics(text: str) -> tuple[str, ...]:
         raise ConfigError("option topics", error.problem) from None
 
 
+def path_of_file_uri(field: str, text: str) -> str:
+    """The path of `file:/a`, `file:///a` or `file://localhost/a`; raises `ConfigError`."""
+    rest = text.partition(":")[2]
+    host = rest[2:].partition("/")[0] if rest.startswith("//") else ""
+    if host not in ("", "localhost"):
+        raise ConfigError(field, f"{text!r} is on host {host}: for a folder here write file:///...")
+    return os.path.abspath("/" + rest.removeprefix(f"//{host}").lstrip("/"))
+
+
 def _path(text: str) -> str:
     scheme, mark, rest = text.partition(":")
     if mark and scheme == "file":
-        return "/" + rest.lstrip("/")
+        return path_of_file_uri("option path", text)
     if mark and "/" not in scheme and rest.startswith("//"):
         problem = (
             f"{text!r}: logs are read from a folder that driver and executors see (a local disk, "

@@ -53,6 +53,12 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) 
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
+def test_ctrl_c_while_statsd_loads_what_swallows_exceptions_ends_it_without_a_word() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, "numpy.lib", "statsd"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_ctrl_c_ends_sub(start: Any) -> None:
     sub = start("sub", "a.**", "--bind", FREE)
     sub.address()
@@ -194,4 +200,4 @@ def test_little_is_loaded_before_ctrl_c_is_seen_to() -> None:
     top = str(Path(meshmsg.__file__).parents[1])
     command = [sys.executable, "-S", "-c", load, top]
     loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    assert {"typing", "re", "threading", "zmq"}.isdisjoint(loaded)
+    assert {"typing", "re", "enum", "signal", "threading", "zmq"}.isdisjoint(loaded)

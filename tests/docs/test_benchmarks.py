@@ -62,7 +62,7 @@ def test_quick_run_of_one_case_gives_a_table(tmp_path: Path) -> None:
     assert json.loads(found.read_text(encoding="utf-8"))["measurements"] == [raw, ours]
 
 
-@pytest.mark.parametrize("way", ["raw", "sync", "async"])
+@pytest.mark.parametrize("way", ["raw", "sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_round_trip_is_timed(way: str) -> None:
     from benchmarks.case import ROUND_TRIP, Case
     from benchmarks.trial import Effort, run_trial
@@ -72,6 +72,7 @@ def test_round_trip_is_timed(way: str) -> None:
     assert 0 < found.percentile_us(50) <= found.percentile_us(99)
 
 
+@pytest.mark.slow
 def test_profile_names_lines_of_both_processes() -> None:
     done = run("profile.py", "--scale", "0.05", "--lines", "3")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -156,6 +157,7 @@ def test_results_go_between_the_markers_of_the_page() -> None:
         with_results("a page without markers", "")
 
 
+@pytest.mark.slow
 def test_quick_run_over_multicast_gives_a_table(tmp_path: Path) -> None:
     found, tables = tmp_path / "found.json", tmp_path / "tables.md"
     options = ("--rounds", "1", "--scale", "0.2", "--json", str(found), "--markdown", str(tables))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -53,8 +55,8 @@ def numbers(events: list[Event]) -> list[int]:
     return [event.data for event in events]
 
 
-def shop(path: Path, **more: Any) -> Peer:
-    return Peer("shop", streams=[durable(**more)], data_dir=path)
+def shop(path: Path, bind: str | tuple[str, ...] = (), **more: Any) -> Peer:
+    return Peer("shop", bind=bind, streams=[durable(**more)], data_dir=path)
 
 
 def publish(peer: Peer, first: int, stop: int) -> None:
@@ -111,40 +113,37 @@ def test_group_resumes_through_restarts_and_while_nobody_is_there(
         assert peer.ledger().reconciles
 
 
-def test_member_that_stays_gets_the_work_of_both_starts(tmp_path: Path) -> None:
+@contextmanager
+def anna_stays(path: Path) -> Iterator[tuple[Subscription, str, list[int]]]:
+    """A member with 20 of 50 events done, the publisher's address, and which: it is closed now."""
     address = f"tcp://127.0.0.1:{free_port()}"
     with (
         Peer("anna", connect=address) as anna,
         anna.subscribe("jobs.**", group="g", prefetch=4) as events,
     ):
-        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
+        with shop(path, address) as peer:
             peer.wait_for_subscribers("jobs.a", timeout=60)
             publish(peer, 0, 50)
             done = numbers(take(events, 20))
             wait_until(lambda: group_of(peer)["acked"] == 20)
-        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
-            publish(peer, 50, 60)
-            rest = numbers(take(events, 40))  # what it had ahead was not opened, and is sent again
-            peer.flush(timeout=60)
-            assert events.get(timeout=0.2) is None
-            assert sorted(done + rest) == list(range(60))
-            assert group_of(peer)["lag"] == 0
+        yield events, address, done
+
+
+def test_member_that_stays_gets_the_work_of_both_starts(tmp_path: Path) -> None:
+    with anna_stays(tmp_path) as (events, address, done), shop(tmp_path, address) as peer:
+        publish(peer, 50, 60)
+        rest = numbers(take(events, 40))  # what it had ahead was not opened, and is sent again
+        peer.flush(timeout=60)
+        assert events.get(timeout=0.2) is None
+        assert sorted(done + rest) == list(range(60))
+        assert group_of(peer)["lag"] == 0
 
 
 def test_flush_waits_for_members_that_are_on_their_way_back(tmp_path: Path) -> None:
     """A new start's group is empty until its members have found it: its work is not done yet."""
-    address = f"tcp://127.0.0.1:{free_port()}"
-    with (
-        Peer("anna", connect=address) as anna,
-        anna.subscribe("jobs.**", group="g", prefetch=4) as events,
-    ):
-        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
-            peer.wait_for_subscribers("jobs.a", timeout=60)
-            publish(peer, 0, 50)
-            take(events, 20)
-            wait_until(lambda: group_of(peer)["acked"] == 20)
+    with anna_stays(tmp_path) as (events, address, _):
         worker = threading.Thread(target=take, args=(events, 30))
-        with Peer("shop", streams=[durable()], data_dir=tmp_path, bind=address) as peer:
+        with shop(tmp_path, address) as peer:
             worker.start()
             peer.flush(timeout=60)
             assert group_of(peer)["lag"] == 0
@@ -324,8 +323,7 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
             child.stdout.close()
             child.wait()
             published = 1 + max(int(line) for line in lines if line.endswith(b"\n"))
-        stream = durable()
-        with Peer("shop", bind=address, streams=[stream], data_dir=tmp_path) as peer:
+        with shop(tmp_path, address) as peer:
             publish(peer, published, published + 10)
             peer.flush(timeout=60)  # its members are on their way back
             assert group_of(peer)["lag"] == 0

@@ -189,6 +189,39 @@ def test_who_subscribes_after_the_first_event_starts_live() -> None:
             assert events.get(timeout=60).data == "second"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("kind", "lost"), [("join", [1]), ("join", [2]), ("joined", [1, 2])])
+def test_a_lost_page_of_a_join_is_said_again(
+    kind: str, lost: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshmsg.recovery.stream.unconfirmed.FIRST_S", 0.2)
+    said: list[c.Message] = []
+    post = Node.send
+
+    def lose(node: Node, to: Any, parts: list[bytes]) -> bool:
+        message = c.decode_message(parts[0])
+        if isinstance(message, c.Join if kind == "join" else c.Joined):
+            said.append(message)
+            if len(said) in lost:
+                return False
+        return post(node, to, parts)
+
+    monkeypatch.setattr(Node, "send", lose)
+    streams = [Stream(f"s{n}.**") for n in range(ENTRIES_MAX + 1)]
+    with (
+        Peer("pub", streams=streams) as pub,
+        Peer("worker", connect=pub.address) as worker,
+        worker.subscribe("**", group="g") as events,
+    ):
+        for n in (0, ENTRIES_MAX):
+            pub.wait_for_subscribers(f"s{n}.x", timeout=60)
+            pub.publish(f"s{n}.x", n)
+            event = events.get(timeout=60)
+            assert event is not None
+            assert event.data == n
+            events.ack(event)
+    assert len(said) > lost[-1]
+
+
 @pytest.mark.parametrize("page", [0, 1, 2])
 def test_a_lost_page_of_a_welcome_is_said_again(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meshmsg._links.outbound_peers.PAGE_S", 0.2)

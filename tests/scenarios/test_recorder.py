@@ -15,6 +15,7 @@ import pytest
 from meshmsg import (
     AsyncPeer,
     ConfigError,
+    Event,
     LogFull,
     LogLocked,
     Loss,
@@ -55,13 +56,17 @@ def publish(pub: RemotePeer, first: int, stop: int) -> None:
     )
 
 
-def numbers(events: Any, count: int, timeout: float = 30) -> list[int]:
-    found: list[int] = []
+def take(events: Any, count: int, timeout: float = 30) -> list[Event]:
+    found: list[Event] = []
     while len(found) < count:
         batch = events.get_many(count - len(found), timeout=timeout)
         assert batch, f"{len(found)} of {count} came: {events.losses} {events.stats()}"
-        found += [int(event.payload.split()[0]) for event in batch]
+        found += batch
     return found
+
+
+def numbers(events: Any, count: int, timeout: float = 30) -> list[int]:
+    return [int(event.payload.split()[0]) for event in take(events, count, timeout)]
 
 
 @contextmanager
@@ -70,10 +75,15 @@ def recording(data_dir: Path, address: str, **more: Any) -> Iterator[Peer]:
         yield rec
 
 
+def newest(rec: Peer) -> tuple[int, int]:
+    """The newest epoch of the one stream, and the events in it."""
+    streams = rec.stats()["recorder"]["streams"]
+    return (streams[0]["epoch"], streams[0]["next"]) if streams else (0, 0)
+
+
 def kept(rec: Peer) -> int:
     """Events in the newest epoch of the one stream."""
-    streams = rec.stats()["recorder"]["streams"]
-    return int(streams[0]["next"]) if streams else 0
+    return newest(rec)[1]
 
 
 def wait_kept(rec: Peer, count: int) -> None:
@@ -333,6 +343,37 @@ def test_noted_losses_come_out_as_the_same_losses(tmp_path: Path) -> None:
             read = list(client.read(log.stream, *epoch))
             holes = [[x.first, x.stop, x.reason] for x in read if isinstance(x, Loss)]
             assert holes == losses
+
+
+@pytest.mark.parametrize("gone", [[0], [1], [0, 1]])
+def test_epochs_of_which_the_recorder_has_nothing_left_are_lost_to_its_readers(
+    tmp_path: Path, gone: list[int]
+) -> None:
+    """No event comes after them in their epoch that would show the gap."""
+    stream = Stream("a.**", durability="log")
+    for _ in range(2):
+        with Peer("pub", streams=[stream], data_dir=tmp_path / "pub") as pub:
+            pub.publish_many("a.b", [b"x"] * 10)
+    with Peer("pub", streams=[stream], data_dir=tmp_path / "pub") as pub:
+        last = pub.publish_many("a.b", [b"x"] * 10)
+        with recording(tmp_path / "rec", pub.address) as rec:
+            wait_until(lambda: newest(rec) == (last.epoch, 10), 30, "all is recorded")
+    (folder,) = (tmp_path / "rec").glob("pub*")
+    files = sorted(folder.glob("*.seg"))
+    epochs = [int(file.name.split("-")[0]) for file in files]
+    assert len(set(epochs)) == len(files) == 3
+    for n in gone:
+        files[n].unlink()
+    with (
+        Peer("rec", record="a.**", data_dir=tmp_path / "rec") as rec,
+        Peer("late", connect=rec.address) as late,
+        late.subscribe("a.**", start="earliest") as events,
+    ):
+        rest = 30 - 10 * len(gone)
+        got = [event.position.epoch for event in take(events, rest)]
+        assert got == [e for e in epochs if epochs.index(e) not in gone for _ in range(10)]
+        losses = [(x.epoch, x.first, x.stop, x.reason) for x in events.losses]
+        assert losses == [(epochs[n], 0, 10, "corrupt") for n in gone]
 
 
 def test_frames_are_kept_verbatim(tmp_path: Path) -> None:

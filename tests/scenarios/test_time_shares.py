@@ -1,4 +1,4 @@
-"""A peer that asks for too much of the I/O thread's time waits, and in the end is cut."""
+"""A peer that takes too much of the I/O thread's time, or of the log: it waits, or is cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from meshmsg import Peer, Stream
+from meshmsg import Peer, Stream, Tuning
+from meshmsg._runtime.log_limit import LINES_EACH_MAX
 from meshmsg._wire import control
 from meshmsg.recovery.stream import time_shares
 from tests.support.waiting import wait_until
@@ -129,3 +130,16 @@ def test_a_dialled_peer_that_has_used_up_its_time_is_read_later(
         seen = count(sub, "answers_delayed")
         wait_until(lambda: count(sub, "answers_delayed") > seen)
         assert sub.peers()
+
+
+def test_those_who_fall_silent_do_not_fill_the_log(
+    dealers: Dealers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="meshmsg.peer")
+    tuning = Tuning(peer_timeout_s=0.3, ping_interval_s=0.1)
+    with Peer("pub", streams=[Stream("a.**")], tuning=tuning) as peer:
+        for n in range(60):
+            dealers.dial(peer.address, f"silent-{n}")
+        wait_until(lambda: not peer._node.reception.clients)
+        lines = [record for record in caplog.records if "silent" in record.getMessage()]
+        assert 0 < len(lines) <= 2 * LINES_EACH_MAX

@@ -8,7 +8,10 @@ ROOT = Path(__file__).resolve().parents[2]
 UNIT = Path(__file__).resolve().parent
 #: Rooms whose modules each have a file here.
 COMPLETE = (
+    "meshmsg/_access",
+    "meshmsg/_groups",
     "meshmsg/_model",
+    "meshmsg/_publish",
     "meshmsg/_runtime",
     "meshmsg/_wire",
     "recovery",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -85,9 +86,16 @@ class Context:
 
 
 def bind(socket: zmq.Socket[bytes], address: str) -> str:
-    """Bind; returns the real address (`:*` and `:0` get a port).  Raises `BindError`."""
+    """Bind; returns the real address (`:*` and `:0` get a port).  Raises `BindError`.
+
+    An ipc address lets in our own user and root, whatever the permissions of its file say: what
+    comes over ipc cannot be measured (see `unread_limit`).
+    """
     if "[" in address:
         socket.setsockopt(zmq.IPV6, 1)
+    if address.startswith("ipc://"):
+        for user in own_users():
+            socket.setsockopt(zmq.IPC_FILTER_UID, user)
     try:
         socket.bind(address.removesuffix(":0") + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
@@ -95,6 +103,11 @@ def bind(socket: zmq.Socket[bytes], address: str) -> str:
     real: str = socket.getsockopt_string(zmq.LAST_ENDPOINT)
     note_bound(socket, real)
     return real
+
+
+def own_users() -> set[int]:
+    """Return the users who may be at the other end of an ipc connection."""
+    return {0, os.geteuid()}
 
 
 def _bind_problem(error: zmq.ZMQError, address: str) -> str:

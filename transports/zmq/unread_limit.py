@@ -10,8 +10,9 @@ Two bounds for the difference:
   never larger than the largest message.  This holds however slowly the socket is read.
 - `queued`: what whole messages may wait unread, where the socket is never seen empty.
 
-Only TCP on Linux is measured.  An ipc address has no such count; the permissions of its file say
-who may connect.
+Only TCP on Linux is measured.  A unix socket has no such count, so over ipc both ends are processes
+of one user, or of root: `context.bind` lets in nobody else, and here a connection that we have made
+to a process of somebody else is cut.  Who has our user's rights can end this process anyway.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from typing import NamedTuple
 
 import zmq
 
-from meshmsg.transports.zmq.context import unwatch, watch
+from meshmsg.transports.zmq.context import own_users, unwatch, watch
 
 MEASURED = sys.platform == "linux"
 #: `struct tcp_info`, as Linux has it since 4.1.
 _RECEIVED_AT = 128
+#: `struct ucred`: process, user, group.
+_PEER = struct.Struct("=iII")
 #: What ZeroMQ and CURVE put around a message, at most; and around the greeting.
 MESSAGE_COST = 64
 GREETING_COST = 64 * 1024
@@ -74,6 +77,25 @@ def taken_bytes(fd: int) -> int | None:
     return received - int.from_bytes(unread, sys.byteorder)
 
 
+def is_foreign(fd: int) -> bool:
+    """Whether a process of another user is at the other end of an ipc connection."""
+    if not MEASURED:
+        return False
+    try:
+        connection = socket.socket(fileno=fd)
+    except (OSError, ValueError):  # closed by now, or not a socket
+        return False
+    try:
+        if connection.family != socket.AF_UNIX:
+            return False
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    except OSError:
+        return False
+    finally:
+        connection.detach()  # it is ZeroMQ's
+    return _PEER.unpack(peer)[1] not in own_users()
+
+
 class Meter:
     """How far one connection, or all of one socket, are ahead."""
 
@@ -112,11 +134,11 @@ class DialledMeter:
         self._taken: dict[int, tuple[int, int]] = {}
 
     def look(self, descriptors: Iterable[int], got: int, emptied: int) -> int:
-        """Cut the connections if they are too far ahead; return how many were.
+        """Cut the connections if they are too far ahead, and those to other users; return how many.
 
         `got` and `emptied` are those of `Meter.is_over`.
         """
-        grown = 0
+        grown = strangers = 0
         before, self._taken = self._taken, {}
         for fd in descriptors:
             file, taken = file_of(fd), taken_bytes(fd)
@@ -124,11 +146,13 @@ class DialledMeter:
                 known, was = before.get(fd, (file, 0))
                 grown += taken - was if known == file else taken
                 self._taken[fd] = (file, taken)
+            elif is_foreign(fd):
+                strangers += shut(fd)
         if not self._meter.is_over(grown, got, emptied):
-            return 0
+            return strangers
         over, self._taken = self._taken, {}
         self._meter.ahead = 0
-        return sum(shut(fd) for fd, (file, _) in over.items() if file_of(fd) == file)
+        return strangers + sum(shut(fd) for fd, (file, _) in over.items() if file_of(fd) == file)
 
 
 class Dialled:

@@ -317,3 +317,16 @@ def test_only_connections_to_our_own_addresses_are_cut() -> None:
                 assert cut_all([address]) >= 1
                 assert again.recv(1) == b""
     assert connections_allowed(7) == 7
+
+
+def test_where_files_run_short_only_peers_that_the_user_named_are_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Peer("pub", streams=[Stream("a.**")]) as pub:
+        monkeypatch.setattr("meshmsg._links.outbound_peers.files_over", lambda: 1)
+        streams = [Stream("b.**")]
+        with Peer("sub", connect=pub.address, streams=streams) as sub, sub.subscribe("a.**") as got:
+            pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+            pub.publish("a.b", 1)
+            assert got.get(WAIT_S).data == 1  # type: ignore[union-attr]
+            assert pub.stats()["links"] == [], "it is not dialled back"

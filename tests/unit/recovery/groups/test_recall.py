@@ -63,6 +63,15 @@ def test_what_was_done_and_is_in_hand_is_not_dealt_out() -> None:
     assert (bench.group.floor, bench.group.stale, bench.group.recalled) == (10, 0, 6)
 
 
+@pytest.mark.parametrize(("stop", "stale"), [(3, 0), (4, 1), (1 << 62, 10 - 3)])
+def test_ack_of_what_the_cursor_has_yet_to_reach_counts_as_it_is(stop: int, stale: int) -> None:
+    bench = Restarted()
+    bench.publish(10)
+    bench.back(A, held=[(0, 3, 1)])
+    assert bench.group.ack(A, [(0, stop, 1)], now=0.0) == stale
+    assert (bench.group.acked, bench.group.stale) == (3, stale)
+
+
 def test_claims_are_harmless_when_repeated() -> None:
     bench = Restarted()
     bench.publish(4)

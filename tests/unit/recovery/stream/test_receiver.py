@@ -475,6 +475,15 @@ def test_claimed_events_are_never_lost() -> None:
     assert feed(it, 5, 10, 10.0) == [(5, 10)]
 
 
+def test_claimed_events_are_lost_once_whoever_claims_them_has_noted_it() -> None:
+    it = receiver()
+    feed(it, 0, 5)
+    it.on_claim(15, now=1.0)
+    it.on_claim_noted()
+    assert (it.claimed, it.lent) == ([], 15)
+    assert told(it.on_gone([(5, 15)], "corrupt", now=1.0)) == [(5, 15, "corrupt")]
+
+
 def test_only_the_proved_part_of_a_gap_is_lost() -> None:
     it = receiver()
     it.on_tail(5, now=0.0)

@@ -46,6 +46,15 @@ def test_nobody_there_leaves_everything_without_a_reason() -> None:
     assert ladder.by_reason(left) == {}
 
 
+def test_ranges_are_refused_when_a_source_has_said_of_each_that_it_is_gone() -> None:
+    ladder = Ladder()
+    ladder.refuse(ONE, [(0, 5)], "corrupt")
+    ladder.refuse(TWO, [(5, 9)], "gone")
+    assert ladder.is_refused([(1, 5), (5, 9)])
+    assert not ladder.is_refused([(1, 5), (8, 10)])
+    assert not Ladder().is_refused([(0, 1)])
+
+
 def test_a_source_that_is_not_reached_is_skipped() -> None:
     ladder = Ladder()
     ladder.refuse(ONE, [(0, 5)], "gone")

@@ -26,8 +26,8 @@ def test_what_is_not_confirmed_is_asked_for_again_after_growing_pauses() -> None
 def test_what_is_confirmed_is_not_asked_for_again() -> None:
     waits: Unconfirmed[str] = Unconfirmed()
     waits.asked(LINK, 1, ["s", "t"], now=0.0)
-    waits.settled(LINK, 1, "s")
-    waits.settled(OTHER, 1, "t")
+    waits.settled(LINK, 1, "s", now=0.0)
+    waits.settled(OTHER, 1, "t", now=0.0)
     assert [ask.stream for ask in waits.due(now=100.0, most=9)] == ["t"]
 
 
@@ -60,3 +60,33 @@ def test_what_is_due_is_told_some_at_a_time() -> None:
         told += [ask.stream for ask in some]
     assert told == streams
     assert waits.next_due == 2 * FIRST_S, "who is not asked meanwhile is told of again"
+
+
+def test_nothing_is_asked_again_while_answers_come() -> None:
+    waits: Unconfirmed[str] = Unconfirmed()
+    streams = [f"s{n}" for n in range(20)]
+    waits.asked(LINK, 1, streams, now=0.0)
+    waits.asked(LINK, 2, ["s"], now=0.0)
+    asked = []
+    for n, stream in enumerate(streams[:10]):
+        now = n * FIRST_S / 2
+        asked += waits.due(now=now, most=99)
+        waits.settled(LINK, 1, stream, now=now)
+    assert {ask.sub for ask in asked} == {2}, "an answer counts for its own subscription"
+    last = 9 * FIRST_S / 2
+    assert [ask for ask in waits.due(now=last + FIRST_S - 0.1, most=99) if ask.sub == 1] == []
+    again = [ask.stream for ask in waits.due(now=last + FIRST_S, most=99) if ask.sub == 1]
+    assert sorted(again) == sorted(streams[10:]), "answers have ended, these are missing"
+
+
+def test_answers_for_ever_to_others_put_nothing_off_for_ever() -> None:
+    waits: Unconfirmed[str] = Unconfirmed()
+    waits.asked(LINK, 1, ["lost"], now=0.0)
+    now, asked = 0.0, []
+    while now < LAST_S + 2 and not asked:
+        waits.asked(LINK, 1, [f"other {now}"], now=now)
+        waits.settled(LINK, 1, f"other {now}", now=now)
+        now += FIRST_S / 2
+        asked = waits.due(now=now, most=99)
+    assert [ask.stream for ask in asked] == ["lost"]
+    assert now <= LAST_S + FIRST_S

@@ -101,7 +101,14 @@ def test_payloads_that_spark_knows_are_taken(payload: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "out", ["file:///lake/quotes", Path("file:///lake/quotes"), "/lake/quotes"]
+    "out",
+    [
+        "file:///lake/quotes",
+        "file:/lake/quotes",
+        "file://localhost/lake/quotes",
+        Path("file:///lake/quotes"),
+        "/lake/quotes",
+    ],
 )
 def test_files_may_be_named_as_uris(out: str | Path) -> None:
     assert Output(out=out).out == "/lake/quotes"  # type: ignore[arg-type]
@@ -111,9 +118,12 @@ def test_the_command_refuses_what_it_cannot_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for scheme in ("s3", "hdfs", "gs", "abfss"):
-        done = CliRunner().invoke(app, ["sink", "--out", f"{scheme}://bucket/t", "--from", "data"])
-        assert (done.exit_code, f"not to {scheme}" in done.output) == (2, True)
+    for uri in ("s3://bucket/t", "hdfs://bucket/t", "gs://bucket/t", "file://bucket/t"):
+        for option in ("--out", "--losses", "--quarantine", "--state", "--from"):
+            options = {"--out": "table", "--from": "data"} | {option: uri}
+            words = [word for pair in options.items() for word in pair]
+            done = CliRunner().invoke(app, ["sink", *words])
+            assert (done.exit_code, repr(uri) in done.output) == (2, True), done.output
     assert list(tmp_path.iterdir()) == []
 
 

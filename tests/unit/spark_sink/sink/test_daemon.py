@@ -16,6 +16,7 @@ from meshmsg import Monitor, Peer, Record, Stream
 from meshmsg.monitor import MonitorServer
 from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import LogFolder
+from meshmsg.spark_sink.sink import daemon as sink_daemon
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.daemon import SinkDaemon
 from meshmsg.spark_sink.sink.formats import open_table
@@ -71,19 +72,40 @@ def test_cursor_follows_the_table_and_figures_say_how_far_it_is(tmp_path: Path) 
     assert (found["rows"], found["lag_events"], found["batch_ms"]) == (60, 40, 9)
 
 
+def commit(daemon: SinkDaemon, stop: int) -> None:
+    counts = dict.fromkeys(("events", "rows", "lost", "quarantined", "bytes"), stop)
+    times = {"write_ms": 5.0, "stage_ms": 4.0, "newest_time": time.time()}
+    positions = {f"{STREAM}/{EPOCH}": stop}
+    daemon._take({"kind": "commit", "output": "lake", "positions": positions, **counts, **times})
+
+
+def test_sink_is_ready_while_events_get_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = daemon_of(tmp_path)
+    assert not daemon.figures()["ready"]
+    daemon._take({"kind": "ready"})
+    assert not daemon.figures()["ready"], "events wait, and none has been written"
+    commit(daemon, 60)
+    assert daemon.figures()["ready"]
+    monkeypatch.setattr(sink_daemon, "STUCK_S", -10.0)
+    figures = daemon.figures()
+    assert not figures["ready"]
+    assert figures["problem"].startswith("40 events wait, and no batch was written for")
+    commit(daemon, 100)
+    assert daemon.figures()["ready"], "nothing waits"
+    daemon._take({"kind": "ready"})
+    assert daemon.figures()["ready"], "another driver, and nothing waits"
+
+
 def test_figures_name_what_keeps_batches_back_until_one_is_written(tmp_path: Path) -> None:
     daemon = daemon_of(tmp_path)
     daemon._take({"kind": "ready"})
-    figures = daemon.figures()
-    assert (figures["ready"], figures["problem"]) == (True, None)
     daemon._take({"kind": "failed", "output": "lake", "text": "the disk is full: /lake"})
     figures = daemon.figures()
     assert (figures["ready"], figures["problem"]) == (False, "the disk is full: /lake")
     assert figures["outputs"][0]["problem"] == "the disk is full: /lake"
-    counts = dict.fromkeys(("events", "rows", "lost", "quarantined", "bytes"), 60)
-    times = {"write_ms": 5.0, "stage_ms": 4.0, "newest_time": time.time()}
-    positions = {f"{STREAM}/{EPOCH}": 60}
-    daemon._take({"kind": "commit", "output": "lake", "positions": positions, **counts, **times})
+    commit(daemon, 60)
     figures = daemon.figures()
     assert (figures["ready"], figures["problem"]) == (True, None)
     daemon._take({"kind": "failed", "output": "", "text": "no Java"})  # of all outputs

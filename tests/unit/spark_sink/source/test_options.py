@@ -36,6 +36,7 @@ def test_peers_are_addresses() -> None:
     [
         ({}, "option path: give the folder of the logs, or option peers"),
         ({"path": "s3://b/c"}, "option path: 's3://b/c': logs are read from a folder"),
+        ({"path": "file://far/c"}, "option path: 'file://far/c' is on host far: for a folder here"),
         ({"path": "d", "topic": "a"}, "did you mean topics"),
         ({"path": "d", "zzz": "a"}, "is not known to format meshmsg; there are topics, path"),
         ({"path": "d", "topics": " "}, "option topics: is empty"),

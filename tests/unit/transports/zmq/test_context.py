@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zmq
 
 from meshmsg._model.errors import BindError
 from meshmsg.transports.wakeup import Wakeup
+from meshmsg.transports.zmq import context as zmq_context
 from meshmsg.transports.zmq.context import (
     MESSAGE_BYTES_MAX,
     Context,
@@ -39,6 +42,25 @@ def context() -> Iterator[Context]:
 )
 def test_waits_are_rounded_up(seconds: float, expected: int) -> None:
     assert milliseconds(seconds) == expected
+
+
+def test_an_ipc_address_lets_in_its_own_user_and_nobody_else(
+    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket has to be short
+    for name, own in ("ours", zmq_context.own_users()), ("theirs", {os.geteuid() + 1}):
+        monkeypatch.setattr(zmq_context, "own_users", lambda own=own: own)
+        server = context.socket(zmq.PULL, send_queue=0, recv_queue=0)
+        events = zmq_context.watch(server, zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED)
+        address = bind(server, f"ipc://{name}")
+        os.chmod(name, 0o777)
+        client = context.socket(zmq.PUSH, send_queue=0, recv_queue=0)
+        client.connect(address)
+        came = int.from_bytes(events.recv_multipart()[0][:2], "little") == zmq.EVENT_ACCEPTED
+        assert came == (os.geteuid() in own)
+        zmq_context.unwatch(server)
+        for one in (events, client, server):
+            one.close(linger=0)
 
 
 def test_the_data_address_is_beside_the_control_address() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
 
-from meshmsg.transports.zmq.unread_limit import Limits, Meter, taken_bytes
+import pytest
+
+from meshmsg.transports.zmq import unread_limit
+from meshmsg.transports.zmq.unread_limit import DialledMeter, Limits, Meter, is_foreign, taken_bytes
 
 LIMITS = Limits(message=1000, queued=10_000)
 
@@ -62,3 +67,29 @@ def test_the_kernel_knows_what_was_read() -> None:
     with left, right:
         assert taken_bytes(left.fileno()) is None
     assert taken_bytes(10_000_000) is None
+
+
+def test_a_connection_over_ipc_to_another_user_is_cut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket has to be short
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as one:
+        server.bind("s")
+        server.listen()
+        one.connect("s")
+        meter = DialledMeter(LIMITS)
+        assert not is_foreign(one.fileno())
+        assert meter.look([one.fileno()], 0, 0) == 0
+        monkeypatch.setattr(unread_limit, "own_users", lambda: {os.geteuid() + 1})
+        assert meter.look([one.fileno()], 0, 0) == 1
+        assert one.recv(1) == b"", "it was shut"
+
+
+def test_a_connection_over_tcp_is_to_nobodys_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread_limit, "own_users", set)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+    ):
+        assert not is_foreign(one.fileno())
+    assert not is_foreign(one.fileno())
