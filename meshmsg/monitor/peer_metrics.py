@@ -236,7 +236,7 @@ def _stream(stream: Row) -> Iterator[Sample]:
     yield from counts(STREAM_COUNTS, rest(stream, STREAM, _STREAM_OTHER), name)
     if log := stream.get("log"):
         yield from numbers(LOG, log, name)
-        yield Sample(LOG_PROBLEM, (name,), float(log["problem"] is not None))
+        yield Sample(LOG_PROBLEM, (name,), float(log.get("problem") is not None))
         yield from counts(LOG_COUNTS, rest(log, LOG, _LOG_OTHER), name)
     if spill := stream.get("spill"):
         yield from numbers(SPILL, spill, name)

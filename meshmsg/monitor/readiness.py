@@ -69,7 +69,7 @@ class Readiness:
             if log is not None and not log["open"]:
                 yield Problem("streams", stream["stream"], "its log is not open")
             for part in (log, stream.get("spill")):
-                if part is not None and part["problem"] is not None:
+                if part is not None and part.get("problem") is not None:
                     yield Problem("streams", stream["stream"], str(part["problem"]))
         recorder = stats.get("recorder")
         if recorder is not None and recorder["problem"] is not None:

@@ -47,7 +47,7 @@ def test_a_peer_without_trouble_is_ready() -> None:
             "disk full",
         ),
         (
-            stats(streams={"s": stream(log={"open": False, "problem": None})}),
+            stats(streams={"s": stream(log={"open": False, "path": "x"})}),
             "streams",
             "its log is not open",
         ),

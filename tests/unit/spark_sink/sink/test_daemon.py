@@ -146,7 +146,7 @@ def test_prometheus_gets_the_figures(tmp_path: Path) -> None:
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(f"{address}/ready", timeout=30)
         assert caught.value.code == 503
-        assert json.loads(caught.value.read())[0]["problem"] == "its queries do not run"
+        assert json.loads(caught.value.read())[0]["problem"] == "it has not written anything yet"
         caught.value.close()
     assert 'meshmsg_sink_lag_events{output="lake"} 100.0' in text
     assert "meshmsg_sink_recorded_events_total 0.0" in text
