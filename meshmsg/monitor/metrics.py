@@ -52,6 +52,7 @@ class Collection:
 
     def __init__(self, series_max: int, counters: Counter[str]) -> None:
         self._left = series_max
+        self.shown = 0  #: series, those of histograms included
         self._counters = counters
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
         self.families: dict[Metric, list[Sample]] = {}
@@ -61,10 +62,12 @@ class Collection:
         for metric, labels, value in samples:
             shown = tuple(map(clean, labels))
             series = (metric.name, shown)
-            if self._left <= 0 or series in self._seen:
-                self._counters["series_dropped"] += 1
+            size = len(value["counts"]) + 2 if metric.kind == "histogram" else 1
+            if self._left < size or series in self._seen:
+                self._counters["series_dropped"] += size
                 continue
-            self._left -= 1
+            self._left -= size
+            self.shown += size
             self._seen.add(series)
             self.families.setdefault(metric, []).append(Sample(metric, shown, value))
 

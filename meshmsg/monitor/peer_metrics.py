@@ -22,6 +22,16 @@ def _counter(name: str, text: str, *labels: str) -> Metric:
     return Metric(f"meshmsg_{name}", "counter", text, labels)
 
 
+def _histogram(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"meshmsg_{name}", "histogram", text, labels)
+
+
+def _times(metric: Metric, row: Row, key: str, *labels: str) -> Iterator[Sample]:
+    """The histogram of a row, if it has one by now."""
+    if key in row:
+        yield Sample(metric, labels, row[key])
+
+
 # --- the peer ---
 
 PEER = Metric(
@@ -75,6 +85,9 @@ BEHIND = _gauge(
     "stream_behind_events", "Events that the slowest subscription has yet to take", "stream"
 )
 STREAM_COUNTS = _counter("stream_counts", "Further counters, by name", "stream", "counter")
+STREAM_WAIT = _histogram(
+    "stream_publish_wait_seconds", "How long threads waited in publish, where they did", "stream"
+)
 _STREAM_OTHER = ("epoch", "first_available", "next")
 
 LOG = {
@@ -82,6 +95,7 @@ LOG = {
     "holds": _gauge("log_holds", "Consumers that hold the log", "stream"),
     "held_bytes": _gauge("log_held_bytes", "Kept for them only", "stream"),
 }
+LOG_SYNC = _histogram("log_sync_seconds", "How long syncs of the disk took", "stream")
 LOG_PROBLEM = _gauge("log_problem", "1 while the log cannot be written", "stream")
 LOG_COUNTS = _counter("log_counts", "Counters of the log, by name", "stream", "counter")
 _LOG_OTHER = ("epoch", "next", "durable")
@@ -158,6 +172,9 @@ RECEIVED_LOST = (
     _counter("received_losses_events", "The same, by reason", *_SUB, "reason"),
 )
 RECEIVED_COUNTS = _counter("received_counts", "Counters of a stream", *_SUB, "counter")
+REPAIR = _histogram(
+    "received_repair_seconds", "From the first request for a frame to its repair", *_SUB
+)
 _RECEIVED_OTHER = ("epoch", "received")
 EVICTIONS = _counter("subscription_evictions", "Times that it was evicted", "subscription")
 REFUSALS = _gauge("subscription_refusals", "Streams that do not take it now", "subscription")
@@ -165,8 +182,12 @@ SUBSCRIPTION_COUNTS = _counter(
     "subscription_counts", "Counters of a subscription", "subscription", "counter"
 )
 RECEIVER = {"missing": _gauge("multicast_missing_packets", "Packets that have not come", *_SUB)}
+_RECEIVER_OTHER = ("next", "generation")
 RECEIVER_COUNTS = _counter(
     "multicast_receiver_counts", "Counters of packets received", *_SUB, "counter"
+)
+PACKET_REPAIR = _histogram(
+    "multicast_repair_seconds", "From the first request for a packet to its repair", *_SUB
 )
 KERNEL_DROPS = _counter(
     "multicast_kernel_drops", "Packets that found the socket's buffer full", *_SUB, "line"
@@ -233,10 +254,12 @@ def _stream(stream: Row) -> Iterator[Sample]:
     yield Sample(SUBSCRIBERS, (name,), float(len(stream["subscribers"])))
     behind = max((one["behind"] for one in stream["subscribers"]), default=0)
     yield Sample(BEHIND, (name,), float(behind))
+    yield from _times(STREAM_WAIT, stream, "wait_s", name)
     yield from counts(STREAM_COUNTS, rest(stream, STREAM, _STREAM_OTHER), name)
     if log := stream.get("log"):
         yield from numbers(LOG, log, name)
         yield Sample(LOG_PROBLEM, (name,), float(log.get("problem") is not None))
+        yield from _times(LOG_SYNC, log, "sync_s", name)
         yield from counts(LOG_COUNTS, rest(log, LOG, _LOG_OTHER), name)
     if spill := stream.get("spill"):
         yield from numbers(SPILL, spill, name)
@@ -278,10 +301,12 @@ def _subscription(subscription: Row) -> Iterator[Sample]:
         at = (source["stream"], name)
         yield from numbers(RECEIVED, source, *at)
         yield from _lost(RECEIVED_LOST, source["lost"], *at)
+        yield from _times(REPAIR, source, "repair_s", *at)
         yield from counts(RECEIVED_COUNTS, rest(source, RECEIVED, _RECEIVED_OTHER), *at)
         if packets := source.get("multicast"):
             yield from numbers(RECEIVER, packets, *at)
-            yield from counts(RECEIVER_COUNTS, rest(packets, RECEIVER, ("next",)), *at)
+            yield from _times(PACKET_REPAIR, packets, "repair_s", *at)
+            yield from counts(RECEIVER_COUNTS, rest(packets, RECEIVER, _RECEIVER_OTHER), *at)
             for line in packets["lines"]:
                 where = f"{line['group']}:{line['port']} {line['interface']}"
                 yield Sample(KERNEL_DROPS, (*at, where), float(line.get("kernel_drops") or 0))

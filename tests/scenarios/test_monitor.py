@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import http.client
 import json
@@ -18,8 +19,18 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 
-from meshmsg import AsyncPeer, BindError, ConfigError, Monitor, Multicast, Peer, Stream
+from meshmsg import (
+    AsyncPeer,
+    BindError,
+    ConfigError,
+    Monitor,
+    Multicast,
+    Peer,
+    PublishTimeout,
+    Stream,
+)
 from meshmsg.monitor import http_server
+from meshmsg.testing import lose_frames
 from tests.support.waiting import wait_until
 
 PATIENCE_S = 30
@@ -166,7 +177,9 @@ def test_no_figure_is_left_out_in_silence(tmp_path: Path) -> None:
     with mesh(tmp_path) as peers:
         for peer in peers:
             changed = mark(peer.stats(), "", marks)
-            shown |= {sample.value for sample in samples(changed)}
+            for sample in samples(changed):
+                value = sample.value
+                shown |= {*value["counts"], value["sum"]} if isinstance(value, dict) else {value}
     assert len(marks) > 100
     assert {path for path, number in marks.items() if number not in shown} <= NOT_SHOWN
 
@@ -182,6 +195,46 @@ def test_counters_only_grow(tmp_path: Path) -> None:
             new = metrics(peer)
             counters = [key for key in old if key[0].endswith("_total")]
             assert [key for key in counters if new[key] < old[key]] == []
+
+
+def test_times_of_what_happens_seldom_are_histograms(tmp_path: Path) -> None:
+    streams = [
+        Stream("kept.**", durability="log", fsync="always"),
+        Stream("fast.**", overflow="block", window_bytes="64KiB"),
+    ]
+    with (
+        Peer("shop", streams=streams, data_dir=tmp_path, monitor=ANY) as shop,
+        Peer("desk", connect=shop.address, monitor=ANY) as desk,
+        desk.subscribe("**") as events,
+    ):
+        shop.wait_for_subscribers("kept.x", timeout=PATIENCE_S)
+        shop.wait_for_subscribers("fast.x", timeout=PATIENCE_S)
+        for _ in range(5):
+            shop.publish("kept.x", 1)
+        sent = 5
+        with contextlib.suppress(PublishTimeout):
+            while True:
+                shop.publish("fast.x", b"x" * 20_000, timeout=0.02)
+                sent += 1
+
+        def read(count: int) -> None:
+            for _ in range(count):
+                assert events.get(timeout=PATIENCE_S) is not None
+
+        read(sent)
+        with lose_frames(shop, ratio=0.5, seed=7):
+            for n in range(30):
+                shop.publish("fast.x", n)
+        read(30)
+
+        def times(peer: Peer, name: str) -> float:
+            return sum(
+                v for k, v in metrics(peer).items() if k[0] == f"meshmsg_{name}_seconds_count"
+            )
+
+        wait_until(lambda: times(shop, "log_sync") >= 5, PATIENCE_S)
+        wait_until(lambda: times(shop, "stream_publish_wait") >= 1, PATIENCE_S)
+        wait_until(lambda: times(desk, "received_repair") >= 1, PATIENCE_S)
 
 
 def test_series_are_bounded() -> None:
@@ -207,8 +260,6 @@ def test_a_peer_that_is_not_there_and_a_stream_that_is_blocked_are_not_ready() -
             shop.wait_for_subscribers("fast.x", timeout=PATIENCE_S)
 
             def publish() -> bool:
-                from meshmsg import PublishTimeout
-
                 try:
                     shop.publish("fast.x", b"x" * 60_000, timeout=0.0)
                 except PublishTimeout:
