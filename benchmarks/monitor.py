@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from meshmsg import Peer, Stream
 
 PAYLOAD = b"x" * 64
-SETTLE_S = 0.5
+SETTLE_S = 0.2
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support import failures, processes
 
@@ -23,6 +24,10 @@ TOGETHER = ("tests/spark/session/", "tests/test_packaging.py")
 #: Tests run for seconds: a Java that starts quickly is worth more than one that runs quickly, and
 #: what it compiles for later it would take from the other tests.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# An example that waits for its turn on a busy machine is no slow example.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 # Read by every peer that is not told otherwise, in this process and those that tests start.
 os.environ["MESHMSG_DISCOVERY"] = "none"

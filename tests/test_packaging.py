@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tests import rooms
+from tests.support.processes import PROGRAMS
 
-PROGRAM = Path(__file__).parent / "support" / "programs" / "installed.py"
+PROGRAM = PROGRAMS / "installed.py"
 TOP = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "docs/wireshark", "pyproject.toml")
 NO_COMPILER = {"CC": "/nonexistent/cc", "CXX": "/nonexistent/cc"}
 DOORS = ["meshmsg", "meshmsg.recovery", "meshmsg.transports", "meshmsg.cli", "pyspark_meshmsg"]

@@ -9,18 +9,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from typer.testing import CliRunner
 
 from meshmsg.cli import app
 from tests.support import processes
+from tests.support.waiting import wait_until
 
 #: Long enough for any machine; nothing waits for it unless something is broken.
 PATIENCE_S = 60.0
+T = TypeVar("T")
 
 
 class Running:
@@ -57,10 +58,25 @@ class Running:
         for line in stream:
             lines.append(line.decode())
 
+    def wait_until(self, condition: Callable[[], T]) -> T:
+        """What a condition gives, as soon as it is true; the process may end meanwhile."""
+        wait_until(lambda: condition() or self.process.poll() is not None, PATIENCE_S)
+        if not (found := condition()):
+            self.end()
+            found = condition()
+            assert found, f"it ended: out {self.out[-5:]}, err {self.err[-5:]}"
+        return found
+
     def wait_for_line(self, pattern: str, *, err: bool = False) -> re.Match[str]:
         """Until a line of standard output (or error) matches."""
         lines = self.err if err else self.out
-        return until(lambda: next(filter(None, (re.search(pattern, x) for x in lines)), None), self)
+
+        def match() -> re.Match[str] | None:
+            return next(filter(None, (re.search(pattern, line) for line in lines)), None)
+
+        found = self.wait_until(match)
+        assert found is not None
+        return found
 
     def address(self) -> str:
         """Where it listens."""
@@ -110,22 +126,6 @@ class Running:
                 stream.close()
 
 
-def until(condition: Callable[[], Any], running: Running | None = None) -> Any:
-    """What the condition gives, as soon as it is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        found = condition()
-        if found:
-            return found
-        if running is not None and running.process.poll() is not None:
-            running.end()
-            found = condition()
-            assert found, f"it ended: out {running.out[-5:]}, err {running.err[-5:]}"
-            return found
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
-
-
 @pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
     """Start `meshmsg` processes that end with the test."""
@@ -154,9 +154,3 @@ def run() -> Callable[..., Any]:
         return result
 
     return run_one
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], Any]], Any]:
-    """Wait for a condition, never for a time."""
-    return until

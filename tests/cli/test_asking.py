@@ -15,12 +15,13 @@ from meshmsg._model.config import Stream
 from meshmsg._receive.subscription import Subscription
 from meshmsg.cli.ledger import merge
 from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
+from tests.support.waiting import wait_until
 
 FREE = "tcp://127.0.0.1:*"
 
 
 @contextmanager
-def pair() -> Iterator[tuple[Peer, Peer, Subscription]]:
+def shop_and_desk() -> Iterator[tuple[Peer, Peer, Subscription]]:
     """A publisher of ten events, and a subscriber that has yet to read them."""
     with (
         Peer("shop", bind=FREE, streams=Stream("orders.**")) as shop,
@@ -46,7 +47,7 @@ def rows_of(result: Any) -> list[dict[str, Any]]:
 
 
 def test_a_ledger_that_adds_up_is_good(run: Any) -> None:
-    with pair() as (shop, _, events):
+    with shop_and_desk() as (shop, _, events):
         read_all(events)
         result = run("ledger", "-c", shop.address, "--settle", "30s", "--json")
     assert result.exit_code == 0
@@ -58,7 +59,7 @@ def test_a_ledger_that_adds_up_is_good(run: Any) -> None:
 
 
 def test_the_table_has_a_row_and_a_tick(run: Any) -> None:
-    with pair() as (shop, _, events):
+    with shop_and_desk() as (shop, _, events):
         read_all(events)
         result = run("ledger", "-c", shop.address, "--settle", "30s")
     assert result.exit_code == 0
@@ -68,7 +69,7 @@ def test_the_table_has_a_row_and_a_tick(run: Any) -> None:
 
 
 def test_what_both_ends_report_is_one_row(run: Any) -> None:
-    with pair() as (shop, desk, events):
+    with shop_and_desk() as (shop, desk, events):
         read_all(events)
         addresses = ("-c", shop.address, "-c", desk.address)
         both = rows_of(run("ledger", *addresses, "--settle", "30s", "--json"))
@@ -78,7 +79,7 @@ def test_what_both_ends_report_is_one_row(run: Any) -> None:
 
 
 def test_in_flight_adds_up_but_does_not_settle(run: Any) -> None:
-    with pair() as (shop, _, _):
+    with shop_and_desk() as (shop, _, _):
         good = run("ledger", "-c", shop.address)
         unsettled = run("ledger", "-c", shop.address, "--settle", "100ms")
     assert good.exit_code == 0
@@ -170,7 +171,7 @@ def test_two_addresses_of_one_peer_answer_once(run: Any, verb: str, tmp_path: Pa
 
 
 def test_peers_show_streams_and_who_reads_them(run: Any) -> None:
-    with pair() as (shop, desk, events):
+    with shop_and_desk() as (shop, desk, events):
         read_all(events)
         addresses = ("-c", shop.address, "-c", desk.address)
         as_json = rows_of(run("peers", *addresses, "--json"))
@@ -185,7 +186,7 @@ def test_peers_show_streams_and_who_reads_them(run: Any) -> None:
     assert "to orders.eu" in shown.stdout
 
 
-def test_peers_name_who_blocks(run: Any, wait_until: Any) -> None:
+def test_peers_name_who_blocks(run: Any) -> None:
     stream = Stream("a.**", overflow="block", window_bytes="64KiB")
     with (
         Peer("shop", bind=FREE, streams=stream) as shop,

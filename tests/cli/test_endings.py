@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import meshmsg
 from meshmsg import Peer
 from meshmsg._model.config import Stream
 from tests.support import processes
+from tests.support.waiting import wait_until
 
 FREE = "tcp://127.0.0.1:*"
 #: Time-outs that nobody may sit through who is told to end: a test would not wait for them.
@@ -32,29 +32,15 @@ def ends_soon(running: Any, status: int, send: int = signal.SIGINT) -> None:
     assert not alive
 
 
-INTERRUPTED_WHILE_LOADING = """
-import os, runpy, signal, sys
-
-class Interrupt:
-    def find_spec(self, name, path=None, target=None):
-        if name == module:
-            os.kill(os.getpid(), signal.SIGINT)
-
-module = sys.argv.pop(1)
-sys.meta_path.insert(0, Interrupt())
-runpy.run_module("meshmsg", run_name="__main__", alter_sys=True)
-"""
-
-
 @pytest.mark.parametrize("module", ["zmq", "typer", "meshmsg._peer.peer", "meshmsg.cli.sub"])
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(module: str) -> None:
-    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module, "sub", "a.**"]
+    command = processes.program("interrupted_load", module, "sub", "a.**")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_ctrl_c_while_statsd_loads_what_swallows_exceptions_ends_it_without_a_word() -> None:
-    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING, "numpy.lib", "statsd"]
+    command = processes.program("interrupted_load", "numpy.lib", "statsd")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
@@ -119,16 +105,14 @@ def test_ctrl_c_ends_pub_that_a_frozen_subscriber_blocks(start: Any, tmp_path: P
             (stats,) = watch.ask("stats").values()
             return bool(stats["streams"]["**"]["blocked_by"])
 
-        deadline = time.monotonic() + 60
-        while not blocked():
-            assert time.monotonic() < deadline
+        wait_until(blocked)
     ends_soon(pub, 130)
     sub.thaw()
 
 
 @pytest.mark.parametrize("verb", ["ledger", "peers"])
 def test_ctrl_c_ends_verbs_that_wait_for_answers(
-    start: Any, wait_until: Any, monkeypatch: pytest.MonkeyPatch, verb: str
+    start: Any, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     asked: list[object] = []
     with Peer("silent", bind=FREE) as peer:
@@ -140,7 +124,7 @@ def test_ctrl_c_ends_verbs_that_wait_for_answers(
         ends_soon(waiting, 130)
 
 
-def test_ctrl_c_ends_bench_and_its_workers(start: Any, wait_until: Any) -> None:
+def test_ctrl_c_ends_bench_and_its_workers(start: Any) -> None:
     bench = start("bench", "--seconds", LONG)
     process = psutil.Process(bench.process.pid)
     worker = wait_until(process.children)[0]
@@ -196,8 +180,9 @@ def test_a_closed_pipe_ends_sub_quietly_in_the_middle_of_many() -> None:
 
 def test_little_is_loaded_before_ctrl_c_is_seen_to() -> None:
     # Without `site`, which loads what it likes before any code of ours.
-    load = "import sys; sys.path[:0] = [sys.argv[1]]; import meshmsg.__main__; print(*sys.modules)"
-    top = str(Path(meshmsg.__file__).parents[1])
-    command = [sys.executable, "-S", "-c", load, top]
-    loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    command = processes.program("loaded_modules", "meshmsg.__main__", options=("-S",))
+    env = {**os.environ, "PYTHONPATH": str(Path(meshmsg.__file__).parents[1])}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env, check=True)
+    loaded = done.stdout.split()
+    assert "meshmsg.__main__" in loaded
     assert {"typing", "re", "enum", "signal", "threading", "zmq"}.isdisjoint(loaded)

@@ -176,9 +176,7 @@ def test_tail_shows_the_newest(run: Any, tmp_path: Path) -> None:
     assert [found["data"]["id"] for found in objects(done.stdout)] == [98, 99]
 
 
-def test_tail_follows_a_log_that_is_written(
-    start: Callable[..., Any], tmp_path: Path, wait_until: Any
-) -> None:
+def test_tail_follows_a_log_that_is_written(start: Callable[..., Any], tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), STREAM) as writer:
         writer.begin(5)
         append(writer, ["zero"])

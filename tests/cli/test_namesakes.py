@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmsg import Peer, Stream
+from tests.support.waiting import wait_until
 
 
-def test_peers_and_doctor_show_a_name_that_two_peers_have(
-    run: Callable[..., Any], wait_until: Callable[..., Any]
-) -> None:
+def test_peers_and_doctor_show_a_name_that_two_peers_have(run: Callable[..., Any]) -> None:
     with (
         Peer("twin", streams=[Stream("a.**")]) as one,
         Peer("twin", streams=[Stream("a.**")]) as two,

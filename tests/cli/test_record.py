@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream
-from tests.cli.conftest import until
 from tests.support.remote import RemotePeer
 
 FREE = "tcp://127.0.0.1:*"
@@ -23,7 +22,7 @@ def test_record_keeps_what_came_and_ends_with_0(start: Any, tmp_path: Path, numb
         )
         pub.wait_for_subscribers("a.b", timeout=30)
         pub.publish_many("a.b", [b"x"] * 1000)
-        until(lambda: rec.out and rec.objects()[-1]["events"] == 1000, rec)
+        rec.wait_until(lambda: rec.out and rec.objects()[-1]["events"] == 1000)
         rec.process.send_signal(number)
         assert rec.end() == 0
     last = rec.objects()[-1]

@@ -10,10 +10,11 @@ import pytest
 
 from meshmsg import Peer, Stream
 from tests.support.hooks import Receiver
+from tests.support.waiting import wait_until
 
 
 def test_a_callback_is_registered_served_listed_and_forgotten(
-    start: Any, run: Any, tmp_path: Path, wait_until: Any
+    start: Any, run: Any, tmp_path: Path
 ) -> None:
     folder = ("--data-dir", str(tmp_path / "hooks"))
     orders = Stream("orders.**", durability="log")

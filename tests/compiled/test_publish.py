@@ -12,6 +12,7 @@ import pytest
 
 from meshmsg import ConfigError, EventTooLarge, NoStream, Peer, Stream, TopicError
 from meshmsg._native import COMPILED
+from tests.support.pairs import pair
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"
@@ -63,12 +64,7 @@ def test_every_kind_of_event_arrives_as_it_was_given() -> None:
         (b"x" * 70_000, {"key": "large"}),
         (None, {"timeout": 1.0}),
     ]
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair() as (pub, _, events):
         for _ in range(3):
             for n, (data, notes) in enumerate(given):
                 pub.publish(Text(f"a.{n}"), data, **notes)
@@ -118,12 +114,7 @@ def test_mistakes_raise_what_they_do_in_python(
 def test_eight_threads_never_get_the_same_number() -> None:
     each = 20_000
     given: list[list[int]] = [[] for _ in range(8)]
-    with (
-        Peer("pub", streams=[Stream("a.**", overflow="drop_oldest")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(Stream("a.**", overflow="drop_oldest")) as (pub, _, events):
         start = threading.Barrier(8)
 
         def work(numbers: list[int]) -> None:

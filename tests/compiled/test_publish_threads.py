@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg import Peer, Stream, Subscription
+from meshmsg import Stream, Subscription
 from meshmsg._native import COMPILED
 from meshmsg.recovery.log.active_segment import ActiveSegment
+from tests.support.pairs import pair
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the compiled core is not in use (MESHMSG_PURE, or not built)"
@@ -69,12 +70,7 @@ def test_a_log_that_is_being_written_keeps_nobody_from_sending(
         return true_put(self, *record)
 
     stream = Stream("a.**", durability="log", segment_bytes="512KiB")  # its tail does not grow
-    with (
-        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+    with pair(stream, data_dir=tmp_path) as (pub, _, events):
         monkeypatch.setattr(ActiveSegment, "put", put)
 
         def fill() -> None:
@@ -93,12 +89,7 @@ def test_a_log_that_is_being_written_keeps_nobody_from_sending(
 def test_threads_go_on_while_another_one_sends(
     tmp_path: Path, hurdle: Hurdle, durability: str
 ) -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**", durability=durability)], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+    with pair(Stream("a.**", durability=durability), data_dir=tmp_path) as (pub, _, events):
         publisher = pub._open_node().publisher
 
         def send_late(message: bytes) -> bool:

@@ -7,7 +7,6 @@ import mmap
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +20,7 @@ from meshmsg._native import COMPILED
 from meshmsg._wire.frame import Frame, encode_headers
 from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, TailEntry, padded, read_entry
 from tests.support import processes
+from tests.support.programs.pure_tail import Row, fill
 from tests.unit.meshmsg._wire.test_frame import EPOCH, STREAM, Events, batches
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,6 @@ pytestmark = pytest.mark.skipif(
 if COMPILED:
     from meshmsg import _speed
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "support" / "programs"
 START = 64
 SALT = crc32c(b"saltsalt")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -37,11 +36,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 #: One program fills the tails of all examples.
 ONE_PROGRAM = [HealthCheck.function_scoped_fixture]
 
-Row = tuple[str, bytes, int, bool, str | None, bytes | None]
-
 
 def rows_of(events: Events) -> list[Row]:
-    """Topic, payload, time, whether it is raw, key and packed headers of each event."""
+    """The events as a tail takes them."""
     rows = []
     for n, payload in enumerate(events.payloads):
         headers = events.headers.get(n)
@@ -59,17 +56,8 @@ def rows_of(events: Events) -> list[Row]:
 
 
 def compiled(rows: list[Row], size: int, first: int = 0) -> tuple[list[Any], bytes, bytes | None]:
-    """What the compiled tail says of each event, the area, and the frame of those that it took."""
-    area = bytearray(size)
-    frame = _speed.TailFrame(first)
-    frame.use(memoryview(area), START, SALT)
-    said = []
-    for topic, payload, time_ns, raw, key, headers in rows:
-        added = frame.add(topic, payload, time_ns, raw=raw, key=key, headers=headers)
-        said.append((added, frame.at, frame.count, frame.next))
-    data = frame.seal(STREAM, EPOCH) if frame.is_open() else None
-    frame.release()
-    return said, bytes(area), data
+    """As `fill`, by the compiled tail."""
+    return fill(_speed.TailFrame(first), rows, size, START, SALT, STREAM, EPOCH)
 
 
 class Pure:
@@ -77,7 +65,7 @@ class Pure:
 
     def __init__(self) -> None:
         self._process = processes.start(
-            [sys.executable, str(PROGRAMS / "pure_tail.py")],
+            processes.program("pure_tail"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -222,7 +210,7 @@ def test_entry_that_was_not_finished_has_no_length(
     path, at = tmp_path / "area", mmap.PAGESIZE - before
     path.write_bytes(bytes(2 * mmap.PAGESIZE))
     child = processes.start(
-        [sys.executable, str(PROGRAMS / "torn_tail.py"), path, str(at)],
+        processes.program("torn_tail", path, at),
         # With sanitizers: the signal is meant.
         env={**os.environ, "MESHMSG_PURE": is_pure, "ASAN_OPTIONS": "handle_segv=0:detect_leaks=0"},
     )

@@ -44,12 +44,7 @@ def pure(*command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_environment_turns_the_compiled_core_off() -> None:
-    program = "from meshmsg import _native; print(_native.COMPILED)"
-    assert pure("-c", program).stdout == "False\n"
-
-
-def test_command_and_stats_say_which_is_in_use() -> None:
+def test_environment_turns_the_compiled_core_off_and_command_and_stats_say_so() -> None:
     assert pure("-m", "meshmsg", "--version").stdout.endswith(" (pure Python)\n")
     with Peer("p") as peer:
         assert peer.stats()["compiled"] is COMPILED

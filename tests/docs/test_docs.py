@@ -31,6 +31,7 @@ from meshmsg._wire import frame_layout as layout
 from meshmsg._wire import subframe as subframes
 from meshmsg._wire.multicast_info import MulticastInfo
 from tests import rooms
+from tests.docs.signatures import spelled
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,26 +181,6 @@ def test_every_public_name_is_in_the_api_page() -> None:
     text = page("python-api.md")
     missing = [name for name in meshmsg.__all__ if not re.search(rf"`{name}\b", text)]
     assert missing == []
-
-
-def spelled(function: Any) -> str:
-    """A signature without annotations, as the page writes it."""
-    parts = []
-    star = False
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name == "self":
-            continue
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            parts.append(f"*{name}")
-            star = True
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            parts.append("*")
-            star = True
-        default = parameter.default
-        empty = default is parameter.empty
-        parts.append(name if empty else f"{name}={default!r}".replace("typing.", ""))
-    return f"({', '.join(parts)})"
 
 
 def public(kind: type) -> list[str]:

@@ -60,19 +60,15 @@ def publishing(pub: Peer, first: int, stop: int) -> Iterator[None]:
 
 def read(sub: RemotePeer, stop: int) -> tuple[list[int], list[tuple[int, int, str]]]:
     """All numbers that came, and what was lost, up to `stop`."""
-    sub.run(
-        "got = []\n"
-        "while not got or got[-1] < stop - 1:\n"
-        "    got.append(int(events.get(timeout=30).data))\n",
-        stop=stop,
-        timeout=90,
-    )
+    sub.use("readers")
+    got = sub.eval("read_numbers(events, stop)", stop=stop, timeout=90)
     losses = sub.eval("[(x.first, x.stop, x.reason) for x in events.losses]")
-    return sub.eval("got"), [(first, last, reason) for first, last, reason in losses]
+    return got, [(first, last, reason) for first, last, reason in losses]
 
 
 @contextlib.contextmanager
-def pair(stream: Stream, **tuning: Any) -> Iterator[tuple[Peer, RemotePeer]]:
+def one_apart(stream: Stream, **tuning: Any) -> Iterator[tuple[Peer, RemotePeer]]:
+    """A publisher, and a subscriber in a process of its own."""
     with (
         Peer("pub", streams=[stream], tuning=Tuning(**(QUICK | tuning))) as pub,
         RemotePeer("sub", connect=pub.address, tuning=QUICK) as sub,
@@ -86,7 +82,7 @@ def pair(stream: Stream, **tuning: Any) -> Iterator[tuple[Peer, RemotePeer]]:
 def test_one_that_was_stopped_for_longer_than_its_peer_may_be_silent_gets_everything(
     overflow: str,
 ) -> None:
-    with pair(stream_of(overflow)) as (pub, sub):
+    with one_apart(stream_of(overflow)) as (pub, sub):
         sub.stop()
         with publishing(pub, 0, EVENTS):
             wait_until(lambda: away(pub) == 1)
@@ -146,7 +142,7 @@ def test_one_that_was_killed_is_waited_for_no_more_by_publish_flush_and_close(
 
 
 def test_one_that_never_comes_back_is_forgotten_and_its_spill_freed() -> None:
-    with pair(stream_of("spill"), subscriber_return_s=2.0) as (pub, sub):
+    with one_apart(stream_of("spill"), subscriber_return_s=2.0) as (pub, sub):
         sub.kill()
         wait_until(lambda: away(pub) == 1)
         publish(pub, 0, EVENTS)
@@ -159,7 +155,7 @@ def test_one_that_never_comes_back_is_forgotten_and_its_spill_freed() -> None:
 
 def test_one_that_comes_back_too_late_is_told_that_it_was_away() -> None:
     late = {"subscriber_wait_s": 1.0, "subscriber_return_s": 2.0}
-    with pair(stream_of("block"), **late) as (pub, sub):
+    with one_apart(stream_of("block"), **late) as (pub, sub):
         publish(pub, 0, 10)
         assert read(sub, 10) == (list(range(10)), [])
         pub.flush(timeout=60)
@@ -178,7 +174,7 @@ def test_one_that_comes_back_too_late_is_told_that_it_was_away() -> None:
 def test_healthy_subscribers_do_not_wait_while_the_buffer_has_room() -> None:
     stream = Stream("a.**", overflow="buffer", buffer_bytes="64MiB")
     with (
-        pair(stream) as (pub, sub),
+        one_apart(stream) as (pub, sub),
         RemotePeer("good", connect=pub.address, tuning=QUICK) as good,
     ):
         good.run("events = peer.subscribe('a.**')")
@@ -194,7 +190,7 @@ def test_healthy_subscribers_do_not_wait_while_the_buffer_has_room() -> None:
 
 
 def test_peer_that_was_started_again_does_not_leave_its_old_subscriptions_behind() -> None:
-    with pair(stream_of("spill")) as (pub, sub):
+    with one_apart(stream_of("spill")) as (pub, sub):
         sub.kill()
         wait_until(lambda: away(pub) == 1)
         with RemotePeer("sub", connect=pub.address, tuning=QUICK) as again:
@@ -204,7 +200,7 @@ def test_peer_that_was_started_again_does_not_leave_its_old_subscriptions_behind
 
 
 def test_where_all_places_are_taken_those_give_one_who_are_not_there() -> None:
-    with pair(stream_of("spill")) as (pub, sub):
+    with one_apart(stream_of("spill")) as (pub, sub):
         pub._open_node().publisher.subscribers.quota.total = 1
         sub.kill()
         wait_until(lambda: away(pub) == 1)

@@ -33,6 +33,7 @@ from meshmsg import (
 )
 from meshmsg._wire import control
 from meshmsg._wire.frame import Heartbeat, encode_frame, encode_headers
+from tests.support.pairs import pair
 from tests.support.waiting import wait_until
 
 NOISE = 2000
@@ -239,12 +240,7 @@ def test_stranger_cannot_nack_or_report_for_somebody_else() -> None:
 
 
 def test_undecodable_payload_raises_where_it_is_read_and_nowhere_else() -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**", codec="json")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**", codec="msgpack") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(Stream("a.**", codec="json"), options={"codec": "msgpack"}) as (pub, _, events):
         pub.publish("a.b", {"json": True})
         pub.publish("a.b", b"raw")
         bad, raw = events.get(timeout=30), events.get(timeout=30)

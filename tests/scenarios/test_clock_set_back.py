@@ -28,12 +28,8 @@ def free_address() -> str:
 def life(clock_s: int, address: str, data_dir: str | None) -> Iterator[RemotePeer]:
     """A process of its own whose clock is wrong, and a publisher that is opened in it."""
     with RemotePeer("host") as host:
-        host.run(
-            "import time, meshmsg\n"
-            "real = time.time_ns\n"
-            "time.time_ns = lambda: real() + clock_s * 10**9",
-            clock_s=clock_s,
-        )
+        host.use("trouble")
+        host.run(f"shift_clock({clock_s})")
         host.run(
             "pub = meshmsg.Peer('pub', streams=[meshmsg.Stream('ticks.**')], bind=address,"
             " data_dir=data_dir).open()",
@@ -77,7 +73,7 @@ def test_epochs_of_one_process_grow_without_a_data_dir(free_address: str) -> Non
     with life(0, free_address, None) as host:
         host.run("epochs = [pub.publish('ticks.a', 1).epoch]")
         for _ in range(3):
-            host.run("pub.close(); time.time_ns = lambda: real() - 3600 * 10**9")
+            host.run("pub.close(); shift_clock(-3600)")
             host.run("pub = meshmsg.Peer('pub', streams=[meshmsg.Stream('ticks.**')]).open()")
             host.run("epochs.append(pub.publish('ticks.a', 1).epoch)")
         epochs = host.eval("epochs")

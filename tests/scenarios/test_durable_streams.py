@@ -18,6 +18,7 @@ from meshmsg.recovery.log.faults import Faults, FaultyFiles
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.writer import LogWriter
+from tests.support.pairs import pair
 
 FSYNC_WORDS = ("always", "batch", "interval:5ms", "never")
 
@@ -70,12 +71,7 @@ def test_event_is_in_the_log_when_publish_returns(tmp_path: Path, fsync: str) ->
 
 @pytest.mark.parametrize("fsync", FSYNC_WORDS)
 def test_subscribers_get_what_many_threads_publish(tmp_path: Path, fsync: str) -> None:
-    with (
-        Peer("pub", streams=[durable(fsync)], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(durable(fsync), data_dir=tmp_path) as (pub, _, events):
         positions: list[tuple[int, bytes]] = []
 
         def work(thread: int) -> None:
@@ -121,12 +117,7 @@ def test_full_disk_raises_loses_nothing_and_goes_on(
         "meshmsg._publish.durable_streams.LogWriter", partial(LogWriter, files=files)
     )
     stream = durable(fsync, segment_bytes="64KiB")
-    with (
-        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(stream, data_dir=tmp_path) as (pub, _, events):
         acknowledged, refused = [], []
         for n in range(300):
             if n == 100:
@@ -164,12 +155,7 @@ def test_async_publish_is_in_the_log_too(tmp_path: Path, fsync: str) -> None:
 
 def test_multicast_stream_is_logged_before_it_is_sent(tmp_path: Path) -> None:
     stream = durable("always", transport=Multicast("239.255.7.9:30917"))
-    with (
-        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(stream, data_dir=tmp_path) as (pub, _, events):
         sent = [pub.publish("a.b", b"%d" % n) for n in range(20)]
         got = [events.get(timeout=30) for _ in sent]
         assert [e.position for e in got if e] == sent

@@ -18,6 +18,7 @@ from meshmsg import Peer, Stream, Tuning
 from meshmsg._receive.incoming_stream import Lend, Sweep, TailHint
 from meshmsg._receive.repair_sources import LENDERS_MAX
 from meshmsg.recovery.stream import places
+from tests.support.pairs import pair
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -332,12 +333,7 @@ def test_recorder_has_what_a_publisher_that_comes_back_has_lost(
 
 
 def test_recorders_that_left_make_room_for_others() -> None:
-    with (
-        Peer("pub", streams=[Stream("x")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("x") as events,
-    ):
-        pub.wait_for_subscribers("x", timeout=30)
+    with pair(pattern="x", topic="x") as (_, _, events):
         intake: Any = events._intake
         info = intake.incoming.by_name["pub/x"].info
         with intake.lock:

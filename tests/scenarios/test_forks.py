@@ -69,7 +69,8 @@ VERBS = {
 def forking(name: str, **arguments: Any) -> Iterator[RemotePeer]:
     """A peer in a process of its own that can fork."""
     with RemotePeer(name, **arguments) as remote:
-        remote.run("import forking, asyncio, os, meshmsg")
+        remote.run("import forking, asyncio, os")
+        remote.use("forks")
         yield remote
 
 
@@ -98,19 +99,14 @@ def test_every_verb_in_a_forked_child_says_that_the_peer_is_the_parents(tmp_path
             "parent", streams=[DURABLE, VOLATILE], data_dir=str(tmp_path), connect=source.address
         ) as parent,
     ):
-        parent.run(
-            "publish = peer.publish\n"
-            "publish('ticks.a', 0); publish('orders.a', 0)\n"
-            "events = peer.subscribe('live.**', name='n')\n"
-            "jobs = peer.subscribe('jobs.**', group='g')\n"
-            "watch = peer.watch_peers()\n"
-            "watch.get(30)\n"
-            "loop = asyncio.new_event_loop()\n"
-            "apeer = meshmsg.AsyncPeer('aparent')\n"
-            "loop.run_until_complete(apeer.__aenter__())\n"
-            "loop.run_until_complete(apeer.publish('a', 1))\n"
-            "aevents = apeer.subscribe('x')"
-        )
+        parent.run("publish = peer.publish; publish('ticks.a', 0); publish('orders.a', 0)")
+        parent.run("events = peer.subscribe('live.**', name='n')")
+        parent.run("jobs = peer.subscribe('jobs.**', group='g')")
+        parent.run("watch = peer.watch_peers(); watch.get(30)")
+        parent.run("loop = asyncio.new_event_loop(); apeer = meshmsg.AsyncPeer('aparent')")
+        parent.run("loop.run_until_complete(apeer.__aenter__())")
+        parent.run("loop.run_until_complete(apeer.publish('a', 1))")
+        parent.run("aevents = apeer.subscribe('x')")
         source.wait_for_subscribers("live.a", timeout=30)
         source.publish_many("live.a", [1, 2, 3])
         source.wait_for_subscribers("jobs.a", timeout=30)
@@ -140,22 +136,9 @@ def test_what_the_parent_acknowledged_is_in_its_log_whatever_its_children_tried(
     tmp_path: Path,
 ) -> None:
     with forking("parent", streams=[DURABLE], data_dir=str(tmp_path)) as parent:
-        parent.run(
-            "done = []\n"
-            "def go(numbers):\n"
-            "    for n in numbers:\n"
-            "        peer.publish('orders.a', b'%d' % n); done.append(n)\n"
-            "go(range(5))\n"
-            "children = [os.fork() for _ in range(1)]\n"
-            "if children[0] == 0:\n"
-            "    try: go(range(100, 120))\n"
-            "    finally: os._exit(0 if done == [0, 1, 2, 3, 4] else 1)\n"
-            "go(range(5, 25))\n"
-            "status = os.waitpid(children[0], 0)[1]\n"
-            "peer.flush(30)"
-        )
-        assert parent.eval("status") == 0, "the child published"
-        assert parent.eval("done") == list(range(25))
+        status, done = parent.eval("publish_beside_a_child()")
+        assert status == 0, "the child published"
+        assert done == list(range(25))
     assert numbers_in(tmp_path) == list(range(25))
 
 
@@ -194,19 +177,7 @@ def test_the_parent_goes_on_when_its_child_ends(tmp_path: Path, ending: str) -> 
 
 def test_leaving_a_with_block_in_the_child_is_quiet() -> None:
     with forking("parent") as parent:
-        parent.run(
-            "def block():\n"
-            "    with (\n"
-            "        meshmsg.Peer('inner') as inner,\n"
-            "        inner.subscribe('a.**') as events,\n"
-            "        inner.watch_peers() as watch,\n"
-            "    ):\n"
-            "        return os.fork()\n"
-            "child = block()\n"
-            "if child == 0: os._exit(7)\n"
-            "status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
-        )
-        assert parent.eval("status") == 7
+        assert parent.eval("leave_block_in_a_child()") == 7
 
 
 def kill(parent: RemotePeer) -> None:
@@ -287,17 +258,9 @@ def test_a_peer_that_is_opened_in_the_child_works_beside_the_parents(tmp_path: P
         forking("parent", connect=other.address, streams=[VOLATILE]) as parent,
     ):
         parent.run("peer.wait_for_subscribers('ticks.a', timeout=30)")
-        parent.run(
-            "later = meshmsg.Peer('later', connect=address)  # made before the fork, opened after\n"
-            "def work():\n"
-            "    with later, meshmsg.Peer('made', connect=address) as made:\n"
-            "        for child in (later, made):\n"
-            "            child.wait_for_subscribers('from.child', timeout=30)\n"
-            "            child.publish('from.child', child.name); child.flush(30)\n"
-            "    return 'done'",
-            address=other.address,
-        )
-        assert parent.eval("forking.in_child(work, 50)") == "done"
+        # Made before the fork, opened after it.
+        parent.run(f"later = meshmsg.Peer('later', connect={other.address!r})")
+        assert parent.eval("forking.in_child(lambda: publish_as_others(later), 50)") == "done"
         parent.run("peer.publish('ticks.a', 'parent'); peer.flush(30)")
         got = {event.data for _ in range(3) if (event := events.get(30)) is not None}
     assert got == {"later", "made", "parent"}
@@ -305,17 +268,7 @@ def test_a_peer_that_is_opened_in_the_child_works_beside_the_parents(tmp_path: P
 
 def test_children_of_multiprocessing_are_told_and_end_well() -> None:
     with forking("parent", streams=[VOLATILE]) as parent:
-        parent.run(
-            "import multiprocessing\n"
-            "context = multiprocessing.get_context('fork')\n"
-            "told = context.SimpleQueue()\n"
-            "def publish(n):\n"
-            "    try: told.put(repr(peer.publish('ticks.a', n)))\n"
-            "    except meshmsg.ClosedError as error: told.put(type(error).__name__)\n"
-            "children = [context.Process(target=publish, args=(n,)) for n in range(4)]\n"
-            "for child in children: child.start()\n"
-            "for child in children: child.join()"
-        )
-        assert parent.eval("[told.get() for _ in range(4)]") == ["ForkedError"] * 4
-        assert parent.eval("[child.exitcode for child in children]") == [0] * 4
+        told, statuses = parent.eval("publish_in_processes(4)")
+        assert told == ["ForkedError"] * 4
+        assert statuses == [0] * 4
         assert parent.eval("peer.publish('ticks.a', 0).seq") == 0

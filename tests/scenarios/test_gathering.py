@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from meshmsg import Peer, Stream
 from meshmsg._peer.node import Node
+from tests.support.pairs import pair
 from tests.support.waiting import wait_until
 
 BURST = 200
@@ -37,12 +38,7 @@ def held_up(peer: Peer) -> Iterator[None]:
 
 
 def test_the_end_of_a_burst_does_not_wait_for_the_io_thread() -> None:
-    with (
-        Peer("pub", streams=Stream("a.**")) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+    with pair() as (pub, _, events):
         events.wait_for_publishers(timeout=WAIT_S)
         with held_up(pub):
             for n in range(BURST):
@@ -80,12 +76,7 @@ def test_a_rush_over_many_streams_ends_by_itself() -> None:
 
 
 def test_a_busy_consumer_does_not_have_its_peer_poll() -> None:
-    with (
-        Peer("pub", streams=Stream("a.**")) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+    with pair() as (pub, sub, events):
         pub.publish("a.b", 1)
         event = events.get(timeout=WAIT_S)
         assert event is not None  # and from here on nobody reads
@@ -114,12 +105,7 @@ def test_a_busy_consumer_does_not_have_its_peer_poll() -> None:
 
 
 def test_what_comes_for_a_busy_consumer_is_read_ahead() -> None:
-    with (
-        Peer("pub", streams=Stream("a.**")) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=WAIT_S)
+    with pair() as (pub, sub, events):
         pub.publish("a.b", 0)
         event = events.get(timeout=WAIT_S)
         assert event is not None

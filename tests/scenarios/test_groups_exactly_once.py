@@ -6,9 +6,9 @@ Groups of several members, in one process and in two, that acknowledge in every 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -26,6 +26,7 @@ from meshmsg._wire.frame import encode_frame
 from meshmsg._wire.subframe import Work, encode_work
 from tests.support import processes
 from tests.support.ports import free_port
+from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
 KILLS = 20
@@ -39,41 +40,6 @@ GROUPS = [
     ("mixed", "key", "out of order"),
     ("apart", "none", "one by one"),
 ]
-
-PUBLISHER = """
-import random, sys, time
-from meshmsg import Peer, Stream
-
-data_dir, address, seed, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-rng = random.Random(seed)
-groups = sys.argv[5].split()
-stream = Stream("a.**", durability="log", fsync="always", segment_bytes="64KiB", groups=groups)
-with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as peer:
-    for _ in range(times):
-        count = rng.choice([1, 1, 1, 5])
-        if count == 1:
-            last = peer.publish("a.b", b"x", key=rng.choice([None, "k", "l", "m"]))
-        else:
-            last = peer.publish_many("a.b", [b"x"] * count)
-        sys.stdout.write(f"{last.epoch} {last.seq + 1 - count} {last.seq + 1}\\n")
-        sys.stdout.flush()
-    time.sleep(600)
-"""
-
-# Says what it was given before it does anything with it.
-MEMBER = """
-import sys
-from meshmsg import Peer
-
-with (
-    Peer("apart", connect=sys.argv[1]) as peer,
-    peer.subscribe("a.**", group=sys.argv[2], order="none", prefetch=50) as events,
-):
-    for event in events:
-        sys.stdout.write(f"{event.position.epoch} {event.position.seq} {event.key}\\n")
-        sys.stdout.flush()
-        events.ack(event)
-"""
 
 Name = tuple[int, int]
 
@@ -159,7 +125,7 @@ def members(groups: list[Group], address: str) -> Iterator[None]:
             args: tuple[Any, ...] = (address, seed)
             if group.name == "apart" and seed:
                 child = processes.start(
-                    [sys.executable, "-c", MEMBER, address, group.name], stdout=subprocess.PIPE
+                    processes.program("group_member", address, group.name), stdout=subprocess.PIPE
                 )
                 children.append(child)
                 target, args = group.listen, (child,)
@@ -188,8 +154,10 @@ def one_life(data_dir: Path, address: str, seed: int, names: list[str], rng: Ran
     """
     least = 1 + rng.randrange(300)
     more = rng.choice([0, 1000])
-    arguments = [str(data_dir), address, str(seed), str(least + more), " ".join(names)]
-    child = processes.start([sys.executable, "-c", PUBLISHER, *arguments], stdout=subprocess.PIPE)
+    settings = {"seed": seed, "fsync": "always", "groups": names, "threads": 1, "many": 5}
+    settings["times"] = least + more
+    command = processes.program("killed_publisher", data_dir, address, json.dumps(settings))
+    child = processes.start(command, stdout=subprocess.PIPE)
     assert child.stdout is not None
     lines = [child.stdout.readline() for _ in range(least)]
     time.sleep(rng.choice([0.0, rng.random() * 0.2]) if more else rng.random() * LIFE_S)
@@ -197,7 +165,7 @@ def one_life(data_dir: Path, address: str, seed: int, names: list[str], rng: Ran
     lines += child.stdout.read().split(b"\n")[:-1]  # the last one may have been cut
     child.wait()
     child.stdout.close()
-    rows = [[int(word) for word in line.split()] for line in lines]
+    rows = [[int(word) for word in line.split()[:3]] for line in lines]
     return {(epoch, seq) for epoch, first, stop in rows for seq in range(first, stop)}
 
 
@@ -234,28 +202,6 @@ def test_publisher_is_killed_and_no_member_gets_anything_twice(tmp_path: Path) -
 
 # Step by step ------------------------------------------------------------------------------------
 
-SHOP = """
-import sys
-from meshmsg import Peer, Stream, Tuning
-from meshmsg._groups import progress_store
-
-data_dir, address, first, stop, wait_s = sys.argv[1:]
-stream = Stream("a.**", durability="log", groups=["g"])
-tuning = Tuning(member_return_s=float(wait_s))
-with Peer("shop", bind=address, streams=[stream], data_dir=data_dir, tuning=tuning) as peer:
-    for n in range(int(first), int(stop)):
-        peer.publish("a.b", n, key="k" if n % 2 else None)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        if line.startswith("slow"):
-            progress_store.SAVE_S = 600.0  # from the next one on
-        if line.startswith("lazy"):
-            progress_store.SAVE_S = 0.3
-        (group,) = peer.stats()["streams"]["a.**"]["groups"]
-        figures = [group["lag"], group["awaited"], group["stale_acks"], len(group["members"])]
-        print(*figures, flush=True)
-"""
-
 
 class Shop:
     """A publisher that can be killed, and asked for its group's lag and who is awaited."""
@@ -268,30 +214,28 @@ class Shop:
         stop: int,
         wait_s: float = 30.0,
     ) -> None:
-        arguments = [str(data_dir), address, str(first), str(stop), str(wait_s)]
-        self._child = processes.start(
-            [sys.executable, "-c", SHOP, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        stream = {"topics": "a.**", "durability": "log", "groups": ["g"]}
+        self._peer = RemotePeer(
+            "shop",
+            bind=address,
+            streams=[stream],
+            data_dir=str(data_dir),
+            tuning={"member_return_s": wait_s},
         )
-        assert self._child.stdout is not None
-        assert self._child.stdout.readline() == b"ready\n"
+        keys = "key='k' if n % 2 else None"
+        self._peer.run(f"for n in range({first}, {stop}): peer.publish('a.b', n, {keys})")
 
-    def ask(self, line: bytes = b"") -> dict[str, int]:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(line + b"\n")
-        self._child.stdin.flush()
-        words = ("lag", "awaited", "stale", "members")
-        return dict(zip(words, map(int, self._child.stdout.readline().split()), strict=True))
+    def save_every(self, seconds: float) -> None:
+        """How often it saves what its group has done, from the next time on."""
+        self._peer.run(f"meshmsg._groups.progress_store.SAVE_S = {seconds}")
+
+    def ask(self) -> dict[str, int]:
+        group = self._peer.eval("peer.stats()['streams']['a.**']['groups'][0]")
+        found = {name: int(group[name]) for name in ("lag", "awaited", "stale_acks")}
+        return {**found, "members": len(group["members"])}
 
     def kill(self) -> None:
-        self._child.kill()
-        self._child.wait()
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.close()
-        self._child.stdout.close()
+        self._peer.kill()
 
     def __enter__(self) -> Shop:
         return self
@@ -331,7 +275,7 @@ def test_what_is_in_hand_stays_there_through_two_kills(tmp_path: Path, order: st
                 rest += take(events, 1)
                 events.ack(rest[-1])
             wait_until(lambda: shop.ask()["lag"] == 0, timeout=30)
-            assert shop.ask()["stale"] == 0
+            assert shop.ask()["stale_acks"] == 0
             assert events.get(timeout=0.1) is None
         assert sorted(event.data for event in first + rest) == list(range(30))
         assert {event.attempt for event in first + rest} == {1}
@@ -349,7 +293,7 @@ def test_what_was_heard_and_not_saved_is_not_done_again(tmp_path: Path, order: s
         for life in range(3):
             with Shop(tmp_path, address, life * 10, life * 10 + 10) as shop:
                 wait_until(lambda shop=shop: shop.ask()["members"] == 1, timeout=30)  # type: ignore[misc]
-                shop.ask(b"slow")
+                shop.save_every(600.0)
                 while len(done) < life * 10 + 10:
                     done += take(events, 1)
                     events.ack(done[-1])
@@ -366,7 +310,7 @@ def test_refusal_and_dead_letter_are_not_forgotten(tmp_path: Path) -> None:
     ):
         with Shop(tmp_path, address, 0, 1) as shop:
             wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
-            shop.ask(b"slow")
+            shop.save_every(600.0)
             for attempt in (1, 2):
                 (event,) = take(events, 1)
                 assert event.attempt == attempt
@@ -501,7 +445,7 @@ def test_who_leaves_in_order_leaves_nothing_to_come_again(tmp_path: Path, work: 
     """It has left when what it has done is on disk, and that it is gone: nobody waits for it."""
     address = f"tcp://127.0.0.1:{free_port()}"
     with Shop(tmp_path, address, 0, 10) as shop:
-        shop.ask(b"lazy")
+        shop.save_every(0.3)
         done = work(address, 3)
     with Shop(tmp_path, address, 10, 11) as shop:
         assert shop.ask()["awaited"] == 0
@@ -515,7 +459,7 @@ def test_who_leaves_does_not_wait_for_whom_it_cannot_hear(tmp_path: Path) -> Non
         events = anna.subscribe("a.**", group="g", prefetch=1)
         with Shop(tmp_path, address, 0, 10) as shop:
             wait_until(lambda: shop.ask()["members"] == 1, timeout=30)
-            shop.ask(b"slow")
+            shop.save_every(600.0)
             for lag in (9, 8):
                 events.ack(*take(events, 1))
                 wait_until(lambda lag=lag: shop.ask()["lag"] == lag)
@@ -578,38 +522,17 @@ def test_who_joins_again_is_written_down_again(tmp_path: Path) -> None:
         events.ack(event)
 
 
-STUCK = """
-import sys
-from meshmsg import Peer
-
-with (
-    Peer("bert", connect=sys.argv[1]) as peer,
-    peer.subscribe("a.**", group="g", order="key", prefetch=4) as events,
-):
-    event = events.get()
-    print(event.data, flush=True)
-    sys.stdin.readline()
-    events.ack(event)
-    for event in events:
-        print(event.data, flush=True)
-        events.ack(event)
-"""
-
-
 @pytest.mark.parametrize("fate", ["comes back", "is dead"])
 def test_group_waits_for_whoever_may_have_something_in_hand(tmp_path: Path, fate: str) -> None:
     """One member is slow to come back: nobody gets what it has, nor what is of the same key."""
     address = f"tcp://127.0.0.1:{free_port()}"
-    bert = processes.start(
-        [sys.executable, "-c", STUCK, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert bert.stdin is not None
-    assert bert.stdout is not None
-    got: list[int] = []
-    try:
+    with RemotePeer("bert", connect=address) as bert:
+        bert.use("readers")
+        bert.run("events = peer.subscribe('a.**', group='g', order='key', prefetch=4)")
         with Shop(tmp_path, address, 0, 10):
-            taken = int(bert.stdout.readline())
-            bert.send_signal(signal.SIGSTOP)
+            bert.run("event = events.get(60)")
+            taken = bert.eval("event.data")
+            bert.stop()
         with (
             Peer("anna", connect=address) as anna,
             anna.subscribe("a.**", group="g", order="key", prefetch=4) as events,
@@ -619,11 +542,8 @@ def test_group_waits_for_whoever_may_have_something_in_hand(tmp_path: Path, fate
             assert shop.ask()["awaited"] == 1
             assert events.get(timeout=0.3) is None
             if fate == "comes back":
-                bert.send_signal(signal.SIGCONT)
-                bert.stdin.write(b"\n")
-                bert.stdin.flush()
-                listener = threading.Thread(target=lambda: got.extend(map(int, bert.stdout)))  # type: ignore[arg-type]
-                listener.start()
+                bert.go_on()
+                bert.run("events.ack(event); got = take_aside(events)")
             else:
                 bert.kill()
             done = []
@@ -631,14 +551,6 @@ def test_group_waits_for_whoever_may_have_something_in_hand(tmp_path: Path, fate
                 done += events.get_many(1, timeout=0.05)
                 for event in done[-1:]:
                     events.ack(event)
-            bert.kill()
-            if fate == "comes back":
-                listener.join()
-                got.append(taken)
+            got = [taken, *bert.eval("got")] if fate == "comes back" else []
             assert shop.ask()["awaited"] == 0
-    finally:
-        bert.kill()
-        bert.wait()
-        bert.stdin.close()
-        bert.stdout.close()
     assert sorted(got + [event.data for event in done]) == list(range(20))

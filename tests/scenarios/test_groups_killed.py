@@ -12,41 +12,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from meshmsg import Peer, Stream, Tuning
+from tests.support.programs.crew import Line, lines_of
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
 #: Nobody counts as gone because nothing was heard of it.
 NO_SILENCE = Tuning(member_timeout_s=600.0, peer_timeout_s=600.0)
-
-WORKER = """
-import os, threading
-journal = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-def work():
-    with peer.subscribe("jobs.**", group="workers", **options) as events:
-        for event in events:
-            line = f"{time.monotonic_ns()} {event.position.stream} {event.seq} {event.attempt}"
-            line += f" {event.key} {event.data}\\n"
-            os.write(journal, line.encode())
-            if pause: time.sleep(pause)
-            events.ack(event)
-threading.Thread(target=work, daemon=True).start()
-"""
-
-
-class Line(NamedTuple):
-    """One event that a worker had in hand."""
-
-    at_ns: int
-    stream: str
-    seq: int
-    attempt: int
-    key: str
-    data: str
 
 
 class Crew:
@@ -65,7 +41,8 @@ class Crew:
             self._made += 1
             worker = RemotePeer(f"worker{self._made}", connect=self._addresses)
             path = str(self._folder / f"{self._made}.journal")
-            worker.run(WORKER, path=path, options=self._options, pause=self._pause)
+            worker.use("crew")
+            worker.run(f"work({path!r}, {self._pause}, **options)", options=self._options)
             self.workers.append(worker)
         return self.workers[-1]
 
@@ -78,12 +55,7 @@ class Crew:
             worker.close()
 
     def lines(self) -> list[Line]:
-        found = []
-        for path in sorted(self._folder.glob("*.journal")):
-            for text in path.read_text().splitlines():
-                at_ns, stream, seq, attempt, key, data = text.split(" ", 5)
-                found.append(Line(int(at_ns), stream, int(seq), int(attempt), key, data))
-        return sorted(found)
+        return sorted(line for path in self._folder.glob("*.journal") for line in lines_of(path))
 
 
 @pytest.fixture
@@ -151,12 +123,8 @@ def test_killed_workers_lose_no_job(
         crew = hire(one.address, two.address, prefetch=200, max_attempts=1000, order="key")
         crew.start(8 if kills > 2 else 4)
         for boss in (one, two):
-            boss.send(
-                "for n in range(jobs // 100):\n"
-                "    keys = [f'k{n % 97}' if n % 2 else None for n in range(100)]\n"
-                "    peer.publish_many('jobs.x', range(n * 100, n * 100 + 100), keys=keys)",
-                jobs=jobs,
-            )
+            boss.use("loads")
+            boss.send(f"publish_jobs({jobs})")
         step = jobs * 2 / (kills + 1)
         for n in range(kills):
             wait_until(lambda n=n: len_of(crew) >= step * (n + 0.5), 300)

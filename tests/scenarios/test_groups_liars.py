@@ -5,8 +5,6 @@ Beside them, honest workers get every event, once.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +17,9 @@ from meshmsg import Peer, Stream, Subscription
 from meshmsg._wire import control as c
 from meshmsg.recovery.groups.recall import AHEAD_MIN
 from tests.scenarios.test_groups_bad_input import Stranger, join
-from tests.support import processes
 from tests.support.ports import free_port
+from tests.support.programs.crew import lines_of
+from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
 JOBS = 1000
@@ -149,45 +148,28 @@ def test_nobody_takes_the_place_of_a_member_by_its_number(tmp_path: Path) -> Non
         assert sorted(work_off(events, 9)) == [(n, 1) for n in range(1, 10)]
 
 
-BOSS = """
-import sys
-from meshmsg import Peer, Stream, Tuning
-
-data_dir, address, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-stream = Stream("jobs.**", durability="log", fsync="always", groups=("workers",))
-tuning = Tuning(member_return_s=float(sys.argv[4]))
-with Peer("boss", bind=address, streams=[stream], data_dir=data_dir, tuning=tuning) as peer:
-    for n in range(count):
-        last = peer.publish("jobs.x", n)
-    print(last.epoch if count else 0, flush=True)
-    for line in sys.stdin:
-        group = peer.stats()["streams"]["jobs.**"]["groups"][0]
-        print(len(group["members"]), group["awaited"], group["lag"], group["acked"], flush=True)
-"""
-
-
 class Boss:
     """A publisher that can be killed."""
 
     def __init__(self, data_dir: Path, address: str, count: int, wait_s: float = 60.0) -> None:
-        arguments = [str(data_dir), address, str(count), str(wait_s)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._process = processes.start([sys.executable, "-c", BOSS, *arguments], **pipes)
-        self.epoch = int(self._line())
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return str(self._process.stdout.readline())
+        stream = {"topics": "jobs.**", "durability": "log", "fsync": "always"}
+        self._peer = RemotePeer(
+            "boss",
+            bind=address,
+            streams=[stream | {"groups": ["workers"]}],
+            data_dir=str(data_dir),
+            tuning={"member_return_s": wait_s},
+        )
+        self._peer.run(f"for n in range({count}): last = peer.publish('jobs.x', n)")
+        self.epoch = int(self._peer.eval("last.epoch")) if count else 0
 
     def ask(self) -> dict[str, int]:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        words = ("members", "awaited", "lag", "acked")
-        return dict(zip(words, map(int, self._line().split()), strict=True))
+        group = self._peer.eval("peer.stats()['streams']['jobs.**']['groups'][0]")
+        found = {name: int(group[name]) for name in ("awaited", "lag", "acked")}
+        return {**found, "members": len(group["members"])}
 
     def kill(self) -> None:
-        processes.end(self._process)
+        self._peer.kill()
 
 
 def test_liar_that_is_awaited_settles_no_more_than_was_dealt_out(tmp_path: Path) -> None:
@@ -225,46 +207,33 @@ def test_liar_that_is_awaited_settles_no_more_than_was_dealt_out(tmp_path: Path)
         boss.kill()
 
 
-WORKER = """
-import os, sys, time
-from meshmsg import Peer
-
-address, journal = sys.argv[1:]
-out = os.open(journal, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-with (
-    Peer("worker", connect=address) as peer,
-    peer.subscribe("jobs.**", group="workers", order="key", prefetch=20) as events,
-):
-    for event in events:
-        os.write(out, f"{event.data} {event.attempt}\\n".encode())
-        time.sleep(0.001)
-        events.ack(event)
-"""
-
-
 def test_what_may_come_again_after_both_were_killed_says_so(tmp_path: Path) -> None:
     """Publisher and worker are killed at once: nobody knows what was done last."""
     address = f"tcp://127.0.0.1:{free_port()}"
     journals = [tmp_path / "0.journal", tmp_path / "1.journal"]
 
-    def lines(journal: Path) -> list[tuple[int, int]]:
-        words = journal.read_text().split() if journal.exists() else []
-        return [(int(n), int(attempt)) for n, attempt in zip(words[::2], words[1::2], strict=True)]
+    def start_worker(journal: Path) -> RemotePeer:
+        worker = RemotePeer("worker", connect=address)
+        worker.use("crew")
+        worker.run(f"work({str(journal)!r}, 0.001, order='key', prefetch=20)")
+        return worker
 
     boss = Boss(tmp_path / "data", address, JOBS)
-    worker = processes.start([sys.executable, "-c", WORKER, address, str(journals[0])])
+    worker = start_worker(journals[0])
     try:
-        wait_until(lambda: len(lines(journals[0])) > 100)
-        processes.end(worker)
+        wait_until(lambda: journals[0].exists() and len(lines_of(journals[0])) > 100)
+        worker.kill()
         boss.kill()
         boss = Boss(tmp_path / "data", address, 0, wait_s=1.0)
-        worker = processes.start([sys.executable, "-c", WORKER, address, str(journals[1])])
+        worker = start_worker(journals[1])
         wait_until(lambda: boss.ask()["lag"] == 0, 120)
     finally:
-        processes.end(worker)
+        worker.kill()
         boss.kill()
-    before, after = (dict(lines(journal)) for journal in journals)
-    assert before.keys() | after.keys() == set(range(JOBS))
+    before, after = (
+        {line.data: line.attempt for line in lines_of(journal)} for journal in journals
+    )
+    assert before.keys() | after.keys() == set(map(str, range(JOBS)))
     unsaid = [n for n in before.keys() & after.keys() if after[n] <= before[n]]
     assert not unsaid, "they came again, and do not say so"
     assert set(after.values()) <= {1, 2}

@@ -6,7 +6,6 @@ Workers are processes; the poison ends theirs with SIGKILL from within, the mome
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,70 +22,13 @@ ATTEMPTS = 3
 #: Workers that die of it before it is alone, beside those whose attempts count.
 CRASHES_MAX = ATTEMPTS + 3
 
-WORKER = """
-import asyncio, os, signal, sys, threading
-from meshmsg import AsyncPeer, Peer
-
-address, way, order, attempts, poison, journal = sys.argv[1:]
-OPTIONS = {"group": "workers", "order": order, "max_attempts": int(attempts), "prefetch": 64}
-out = os.open(journal, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-
-def handle(event):
-    if event.data == int(poison):
-        os.write(out, f"poison {event.attempt}\\n".encode())
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def note(events):
-    os.write(out, "".join(f"{event.data} {event.attempt}\\n" for event in events).encode())
-
-def work(events):
-    if way == "batches":
-        for batch in events.batches():
-            some = batch.events()
-            for event in some:
-                handle(event)
-            note(some)
-            events.ack(batch)
-    elif way == "get":
-        while True:
-            event = events.get()
-            handle(event)
-            note([event])
-            events.ack(event)
-    else:
-        for event in events:
-            with event:
-                handle(event)
-                note([event])
-
-async def work_in_a_loop():
-    async with AsyncPeer("worker", connect=address) as peer:
-        async with peer.subscribe("jobs.**", **OPTIONS) as events:
-            async for event in events:
-                handle(event)
-                note([event])
-                events.ack(event)
-
-if way == "asyncio":
-    asyncio.run(work_in_a_loop())
-else:
-    with Peer("worker", connect=address) as peer, peer.subscribe("jobs.**", **OPTIONS) as events:
-        threads = [threading.Thread(target=work, args=(events,)) for _ in range(4)]
-        if way == "threads":
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        work(events)
-"""
-
 
 class Workers:
     """Workers of one address, each of them followed by another when it dies."""
 
     def __init__(self, address: str, way: str, order: str, folder: Path) -> None:
-        numbers = [str(ATTEMPTS), str(POISON)]
-        self._command = [sys.executable, "-c", WORKER, address, way, order, *numbers]
+        arguments = (address, way, order, ATTEMPTS, POISON)
+        self._command = processes.program("poisoned_worker", *arguments)
         self._folder = folder
         self._running: list[subprocess.Popen[bytes]] = []
         self.died = self._made = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -263,24 +262,6 @@ def test_damaged_group_file_does_work_twice_rather_than_never(tmp_path: Path) ->
             assert rest >= set(range(10, 20))
 
 
-# Not more than a machine that is busy can do in time, however long the kill takes to come.
-PUBLISHER = """
-import signal, sys
-from meshmsg import Peer, Stream
-
-data_dir, address, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-stream = Stream("jobs.**", durability="log", overflow="spill", segment_bytes="64KiB")
-with Peer("shop", bind=address, streams=[stream], data_dir=data_dir) as peer:
-    if first == 0:  # the group starts live
-        peer.wait_for_subscribers("jobs.a", timeout=60)
-    for n in range(first, first + 1000):
-        peer.publish("jobs.a", n, key=f"k{n % 7}" if n % 3 else None)
-        sys.stdout.write(f"{n}\\n")
-        sys.stdout.flush()
-    signal.pause()
-"""
-
-
 @pytest.mark.parametrize("order", ["key", "none"])
 def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, order: str) -> None:
     """Every event that `publish` returned for is handled, and none of them twice."""
@@ -309,8 +290,10 @@ def test_publisher_is_killed_in_the_middle_of_a_groups_work(tmp_path: Path, orde
     try:
         for _ in range(4):
             before = len(handled)
+            # Not more than a machine that is busy can do in time, however late the kill comes.
+            jobs = (published, published + 1000)
             child = processes.start(
-                [sys.executable, "-c", PUBLISHER, str(tmp_path), address, str(published)],
+                processes.program("counting_publisher", tmp_path, address, *jobs),
                 stdout=subprocess.PIPE,
             )
             assert child.stdout is not None

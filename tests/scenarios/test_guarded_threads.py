@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, AsyncSubscription, ClosedError, MeshError, Peer, Stream, WaitTimeout
+from tests.support.pairs import pair
 from tests.support.waiting import wait_until
 
 ENDED = "the I/O thread of pub ended by an error"
@@ -95,19 +96,13 @@ def test_whoever_waits_is_told_that_the_io_thread_has_ended(
 @pytest.mark.filterwarnings("ignore:peer 'pub' closed before these had received everything")
 def test_whoever_publishes_or_flushes_is_told_too() -> None:
     stream = Stream("a.**", buffer_bytes="64KiB", window_bytes="64KiB")
-    with (
-        Peer("pub", streams=[stream]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=30)
-        with events._intake.lock:  # it reads nothing
-            publishing = Waiting(lambda: pub.publish_many("a.b", [b"x" * 1000] * 100_000))
-            wait_until(lambda: pub.stats()["counters"].get("publish_waits", 0) > 0)
-            flushing = Waiting(pub.flush)
-            end_io(pub)
-            assert ENDED in publishing.told()
-            assert ENDED in flushing.told()
+    with pair(stream) as (pub, _, events), events._intake.lock:  # it reads nothing
+        publishing = Waiting(lambda: pub.publish_many("a.b", [b"x" * 1000] * 100_000))
+        wait_until(lambda: pub.stats()["counters"].get("publish_waits", 0) > 0)
+        flushing = Waiting(pub.flush)
+        end_io(pub)
+        assert ENDED in publishing.told()
+        assert ENDED in flushing.told()
 
 
 def test_a_coroutine_that_waits_is_told_too() -> None:
@@ -156,12 +151,7 @@ def test_a_part_of_a_turn_that_fails_costs_itself(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("meshmsg._runtime.guard.PROBLEM_S", 2.0)
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=30)
+    with pair() as (pub, _, events):
         node = pub._open_node()
         owner, name = part.split(".")
         whole, ticks = getattr(getattr(node, owner), name), node._ticks
@@ -191,12 +181,7 @@ def test_a_part_of_a_turn_that_fails_costs_itself(
 def test_a_defect_in_a_subscription_does_not_raise_in_get(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=30)
+    with pair() as (pub, _, events):
         pub.publish("a.b", 0)
         assert events.get(timeout=30) is not None
         intake: Any = events._intake
@@ -221,12 +206,7 @@ def test_a_defect_in_a_subscription_does_not_raise_in_get(
 @pytest.mark.parametrize("way", ["take_next", "Frame"])
 def test_a_message_that_fails_is_asked_for_again(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost by it: the gap is found, and repaired."""
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=30)
+    with pair() as (pub, _, events):
         pub.publish("a.b", 0)
         assert events.get(timeout=30) is not None
         if way == "Frame":
@@ -245,12 +225,7 @@ def test_a_message_that_fails_is_asked_for_again(way: str, monkeypatch: pytest.M
 def test_events_that_cannot_be_handed_over_are_a_reported_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=30)
+    with pair() as (pub, _, events):
         monkeypatch.setattr(events._intake, "_hand_over", fail)
         pub.publish("a.b", 0)
         wait_until(lambda: events.get(timeout=0.01) is None and events.lost == 1)

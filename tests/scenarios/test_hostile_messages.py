@@ -234,6 +234,24 @@ def test_a_socket_that_cannot_be_had_is_a_bind_error() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
+def test_a_group_that_cannot_be_joined_for_want_of_a_socket_is_a_join_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise BindError("239.255.7.44:30001", "Too many open files")
+
+    monkeypatch.setattr("meshmsg._receive.multicast_groups.MulticastClient", refuse)
+    streams = [Stream("m.**", transport=Multicast("239.255.7.44:30001")), Stream("a.**")]
+    with (
+        Peer("pub", streams=streams) as pub,
+        Peer("victim", connect=pub.address) as victim,
+        victim.subscribe("**") as events,
+    ):
+        pub.wait_for_subscribers("a.b", timeout=30)
+        wait_until(lambda: events.stats()["counters"].get("join_errors", 0) > 0)
+        all_come(pub, events)
+
+
 # --- figures -------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
@@ -18,41 +17,12 @@ from meshmsg.recovery.log.verify import verify
 from tests.support import processes
 
 ROUNDS = 20
-STREAM = "victim/numbers.**"
-
-WRITER = """
-import random, sys, threading, time
-from meshmsg._wire.control import stream_wire_id
-from meshmsg._wire.frame import encode_frame
-from meshmsg.recovery.log.appender import LogSettings
-from meshmsg._model.log_policy import Retention
-from meshmsg.recovery.log.writer import LogWriter
-
-data_dir, fsync, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
-stream, rng = "victim/numbers.**", random.Random(seed)
-wire_id = stream_wire_id("default", stream)
-settings = LogSettings(fsync=fsync, segment_bytes=100_000, allocate_bytes=rng.choice([0, 30_000]))
-writer = LogWriter(data_dir, stream, settings=settings)
-writer.open()
-epoch = writer.begin(1_000_000 - seed)  # a clock that goes back
-print("epoch", epoch, flush=True)
-while True:
-    first = writer.next
-    count = rng.choice([1, 1, 5, 200])
-    payloads = [b"%d:%d" % (epoch, n) for n in range(first, first + count)]
-    frame = encode_frame(wire_id, epoch, first, "numbers.n", payloads, time.time_ns())
-    writer.append(frame, first, first + count)
-    if fsync != "batch" or rng.random() < 0.1:
-        writer.flush()
-    sys.stdout.write(f"{writer.next}\\n")
-    sys.stdout.flush()
-"""
 
 
 def one_life(data_dir: Path, fsync: str, seed: int, rng: Random) -> tuple[int, int]:
     """Start a writer and kill it; the epoch and how far it had acknowledged."""
     child = processes.start(
-        [sys.executable, "-c", WRITER, str(data_dir), fsync, str(seed)], stdout=subprocess.PIPE
+        processes.program("log_writer", data_dir, fsync, seed), stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     word, epoch = child.stdout.readline().split()

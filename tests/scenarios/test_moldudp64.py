@@ -17,6 +17,7 @@ from meshmsg.moldudp import MeshToMold, MoldToMesh, epoch_of
 from meshmsg.moldudp.receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.moldudp.sockets import MoldListener, MoldSender
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 60.0
 MESSAGES = [f"message {n}".encode() for n in range(3000)]
@@ -111,10 +112,7 @@ def test_bad_packets_are_counted_and_change_nothing(lines: list[str]) -> None:
         sender.finish()
         assert payloads(listener) == MESSAGES[:100]
         assert listener.counters["bad_packets"] == 200
-        deadline = time.monotonic() + PATIENCE_S
-        while sender.counters["bad_requests"] < 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: sender.counters["bad_requests"] == 200)
 
 
 def test_answers_of_others_than_the_server_are_not_taken(lines: list[str]) -> None:
@@ -187,11 +185,9 @@ class Bridging:
 
 
 def wait_for_sender(bridge: MeshToMold) -> MoldSender:
-    deadline = time.monotonic() + PATIENCE_S
-    while bridge.sender is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return bridge.sender
+    found = wait_until(lambda: bridge.sender)
+    assert found is not None
+    return found
 
 
 def test_there_and_back_again(lines: list[str], tmp_path: Path) -> None:

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 import meshmsg
 from meshmsg import Loss, Peer, Stream, Tuning
 from meshmsg.testing import lose_frames, lose_messages
+from tests.support.pairs import pair
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
 FAST = Tuning(heartbeat_min_s=0.02, heartbeat_max_s=0.2, repair_deadline_s=1.0)
-
-
-@contextmanager
-def linked(
-    stream: Stream, tuning: Tuning = FAST, start: str = "live", on_loss: object = "report"
-) -> Iterator[tuple[Peer, meshmsg.Subscription]]:
-    with (
-        Peer("pub", streams=[stream], tuning=tuning) as pub,
-        Peer("sub", connect=pub.address, tuning=tuning) as sub,
-        sub.subscribe("a.**", start=start, on_loss=on_loss) as events,  # type: ignore[arg-type]
-    ):
-        events.wait_for_publishers(timeout=30)
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
-        yield pub, events
 
 
 def drain(events: meshmsg.Subscription, count: int, timeout: float = 30) -> list[meshmsg.Event]:
@@ -42,7 +27,7 @@ def drain(events: meshmsg.Subscription, count: int, timeout: float = 30) -> list
 
 @pytest.mark.parametrize("seed", range(3))
 def test_dropped_frames_are_repaired_in_order_without_duplicates(seed: int) -> None:
-    with linked(Stream("a.**")) as (pub, events), lose_frames(pub, ratio=0.3, seed=seed) as lossy:
+    with pair(tuning=FAST) as (pub, _, events), lose_frames(pub, ratio=0.3, seed=seed) as lossy:
         size = random.Random(seed)
         sent = 0
         while sent < 20_000:
@@ -59,7 +44,7 @@ def test_dropped_frames_are_repaired_in_order_without_duplicates(seed: int) -> N
 
 
 def test_lost_tail_before_silence_is_found() -> None:
-    with linked(Stream("a.**")) as (pub, events):
+    with pair(tuning=FAST) as (pub, _, events):
         pub.publish("a.b", "heard")
         assert drain(events, 1)[0].data == "heard"
         with lose_frames(pub, ratio=1.0):
@@ -68,7 +53,7 @@ def test_lost_tail_before_silence_is_found() -> None:
 
 
 def test_lost_tail_is_found_even_if_no_heartbeat_gets_through() -> None:
-    with linked(Stream("a.**")) as (pub, events), lose_messages(pub, lambda message: True):
+    with pair(tuning=FAST) as (pub, _, events), lose_messages(pub, lambda message: True):
         pub.publish("a.b", "unheard of")
         assert drain(events, 1, timeout=30)[0].data == "unheard of"
 
@@ -76,7 +61,7 @@ def test_lost_tail_is_found_even_if_no_heartbeat_gets_through() -> None:
 def test_loss_past_the_buffer_is_reported_with_its_exact_range() -> None:
     stream = Stream("a.**", overflow="drop_oldest", buffer_bytes="64KiB")
     seen: list[Loss] = []
-    with linked(stream, on_loss=seen.append) as (pub, events):
+    with pair(stream, tuning=FAST, options={"on_loss": seen.append}) as (pub, _, events):
         payload = bytes(1000)
         with lose_frames(pub, ratio=1.0):
             for _ in range(1000):
@@ -100,7 +85,7 @@ def test_loss_past_the_buffer_is_reported_with_its_exact_range() -> None:
 
 def test_loss_is_raised_when_asked_and_the_subscription_goes_on() -> None:
     stream = Stream("a.**", overflow="drop_oldest", buffer_bytes="64KiB")
-    with linked(stream, on_loss="raise") as (pub, events):
+    with pair(stream, tuning=FAST, options={"on_loss": "raise"}) as (pub, _, events):
         with lose_frames(pub, ratio=1.0):
             pub.publish_many("a.b", [bytes(1000)] * 1000)
         pub.publish("a.b", b"after")
@@ -112,7 +97,7 @@ def test_loss_is_raised_when_asked_and_the_subscription_goes_on() -> None:
 
 
 def test_gap_that_nobody_answers_is_declared_lost_within_the_deadline() -> None:
-    with linked(Stream("a.**")) as (pub, events):
+    with pair(tuning=FAST) as (pub, _, events):
         publisher = pub._open_node().publisher
         publisher.subscribers.on_nack = lambda link, message: None  # type: ignore[method-assign]
         with lose_frames(pub, ratio=1.0):
@@ -157,7 +142,7 @@ def test_subscriber_frozen_and_thawed_loses_nothing(ledger) -> None:  # type: ig
 
 
 def test_large_events_are_fetched_and_arrive_whole() -> None:
-    with linked(Stream("a.**")) as (pub, events):
+    with pair(tuning=FAST) as (pub, _, events):
         large = [bytes([n]) * (3 << 20) for n in range(8)]
         for payload in large:
             pub.publish("a.b", payload)
@@ -193,12 +178,7 @@ def test_broken_connection_is_mended_without_loss(tcp_proxy) -> None:  # type: i
 
 
 def test_books_tell_what_was_filtered_from_what_was_delivered() -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.wanted") as events,
-    ):
-        pub.wait_for_subscribers("a.wanted", count=1, timeout=30)
+    with pair(Stream("a.**"), "a.wanted", topic="a.wanted") as (pub, _, events):
         for n in range(300):
             pub.publish("a.wanted" if n % 3 == 0 else "a.other", n)
         pub.publish_many("a.other", [0] * 50)

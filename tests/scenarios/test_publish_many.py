@@ -8,17 +8,12 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, Stream, Subscription
+from tests.support.programs.bad_items import BAD
 from tests.support.remote import RemotePeer
 
 #: Around the borders of what is encoded together.
 PLACES = [0, 2, 5000, 8192, 50_000]
 COUNT = 50_100
-
-BAD: dict[str, tuple[str, str]] = {
-    "PayloadError": ("items[place] = object()", "None"),
-    "EventTooLarge": ("items[place] = b'x' * 5000", "None"),
-    "ConfigError": ("keys[place] = 7", "keys"),
-}
 
 STREAMS: dict[str, dict[str, Any]] = {
     "volatile": {},
@@ -42,7 +37,7 @@ def taken(events: Subscription, count: int) -> list[Any]:
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("verb", ["peer.publish_many", "run_async"])
+@pytest.mark.parametrize("verb", ["sync", "async"])
 @pytest.mark.parametrize("kind", list(STREAMS))
 def test_exactly_the_events_before_the_bad_one_are_published(
     tmp_path: Path, kind: str, verb: str
@@ -53,31 +48,13 @@ def test_exactly_the_events_before_the_bad_one_are_published(
         Peer("sub", connect=pub.address) as sub,
         sub.subscribe("a.**") as events,
     ):
-        pub.run(
-            "import asyncio, meshmsg\n"
-            "from meshmsg._peer.async_peer import AsyncPeer\n"
-            "apeer = AsyncPeer('unopened')\n"
-            "apeer._node = peer._node  # the verbs of the other kind of peer, on the same streams\n"
-            "def run_async(*args, **more):\n"
-            "    return asyncio.run(AsyncPeer.publish_many(apeer, *args, **more))\n"
-            "def attempt(publish_many, spoil, place, count, use):\n"
-            "    items, keys = [b'%d' % n for n in range(count)], ['k'] * count\n"
-            "    exec(spoil)\n"
-            "    try: publish_many('a.b', items, keys=keys if use == 'keys' else None)\n"
-            "    except meshmsg.MeshError as error: found = error\n"
-            "    last = None if found.last is None else found.last.seq\n"
-            "    return type(found).__name__, found.published, last, str(found)"
-        )
+        pub.use("bad_items")
         pub.run("peer.wait_for_subscribers('a.b', timeout=30)")
         at = 0
-        for error, (spoil, use) in BAD.items():
+        for error in BAD:
             for place in PLACES:
-                name, published, last, text = pub.eval(
-                    f"attempt({verb}, spoil, place, {COUNT}, use)",
-                    spoil=spoil,
-                    place=place,
-                    use=use,
-                )
+                call = f"attempt({verb!r}, {error!r}, {place}, {COUNT})"
+                name, published, last, text = pub.eval(call)
                 at += place
                 assert (name, published) == (error, place), text
                 assert last == (at - 1 if place else None)

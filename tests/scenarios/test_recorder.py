@@ -46,14 +46,8 @@ def small_publisher(**more: Any) -> RemotePeer:
 
 def publish(pub: RemotePeer, first: int, stop: int) -> None:
     """Numbered events, slowly enough for those who read to keep up."""
-    pub.run(
-        "for n in range(first, stop, 50):\n"
-        "    peer.publish_many('a.b', [b'%d ' % i + pad.encode() for i in range(n, n + 50)])\n"
-        "    time.sleep(0.001)",
-        first=first,
-        stop=stop,
-        pad=PAD.decode(),
-    )
+    pub.use("loads")
+    pub.run("publish_padded(first, stop, pad)", first=first, stop=stop, pad=PAD.decode())
 
 
 def take(events: Any, count: int, timeout: float = 30) -> list[Event]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
@@ -16,58 +13,17 @@ from meshmsg import Peer
 from meshmsg._replay.log_client import ReplayClient
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.verify import verify
-from tests.support import processes
 from tests.support.ports import free_port
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
 ROUNDS = 3
-LOAD = """
-import threading
-
-stopped = threading.Event()
-
-def load():
-    n = 0
-    while not stopped.is_set():
-        peer.publish_many('a.b', [b'%d' % i for i in range(n, n + 20)])
-        n += 20
-        stopped.wait(0.002)
-    peer.flush()
-    results.append(n)
-
-results = []
-thread = threading.Thread(target=load)
-thread.start()
-"""
-RECORDER = """
-import sys
-from meshmsg import Peer, Record
-
-record = Record("a.**", fsync=sys.argv[3], segment_bytes="64KiB")
-with Peer("rec", record=record, data_dir=sys.argv[1], connect=sys.argv[2]) as peer:
-    print("up", flush=True)
-    sys.stdin.read()
-"""
 
 
-def start_recorder(data_dir: Path, address: str, fsync: str) -> subprocess.Popen[bytes]:
-    child = processes.start(
-        [sys.executable, "-c", RECORDER, str(data_dir), address, fsync],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"up\n"
-    return child
-
-
-def kill(child: subprocess.Popen[bytes]) -> None:
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    for pipe in (child.stdin, child.stdout):
-        assert pipe is not None
-        pipe.close()
+def start_recorder(data_dir: Path, address: str, fsync: str, bind: str = "") -> RemotePeer:
+    record = {"topics": "a.**", "fsync": fsync, "segment_bytes": "64KiB"}
+    more = {"bind": bind} if bind else {}
+    return RemotePeer("rec", record=record, data_dir=str(data_dir), connect=address, **more)
 
 
 def recorded(data_dir: Path) -> int:
@@ -94,16 +50,16 @@ def kill_recorder(tmp_path: Path, stream: dict[str, Any], fsync: str, rounds: in
     address = f"tcp://127.0.0.1:{free_port()}"
     data_dir = tmp_path / "rec"
     pub = RemotePeer("pub", streams=[stream], bind=address, data_dir=str(tmp_path / "pub"))
-    pub.run(LOAD)
+    pub.use("loads")
+    pub.run("load = start_load()")
     for _ in range(rounds):
-        child = start_recorder(data_dir, address, fsync)
+        recorder = start_recorder(data_dir, address, fsync)
         before = recorded(data_dir)
         wait_until(lambda before=before: recorded(data_dir) != before, 30, "it records")
         time.sleep(rng.random() * 0.1)
-        kill(child)
+        recorder.kill()
     with Peer("rec", record="a.**", data_dir=data_dir, connect=address) as rec:
-        pub.run("stopped.set(); thread.join()")
-        count = pub.eval("results[0]")
+        count = pub.eval("load.stop()")
         wait_until(lambda: rec.stats()["recorder"]["streams"][0]["next"] == count, 60)
         pub.kill()  # for good
         with (
@@ -130,17 +86,13 @@ def test_publisher_and_recorder_are_killed_in_turn(tmp_path: Path) -> None:
     rng = Random(6)
     address, there = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
     data_dir = tmp_path / "rec"
-    code = RECORDER.replace("connect=sys.argv[2]", f"connect=sys.argv[2], bind={there!r}")
     got: list[tuple[int, int]] = []
     with Peer("con", connect=[address, there]) as con, con.subscribe("a.**") as events:
         for round_ in range(2):
             with RemotePeer("pub", streams=[{"topics": "a.**"}], bind=address) as pub:
-                pub.run(LOAD)
-                child = processes.start(
-                    [sys.executable, "-c", code, str(data_dir), address, "batch"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                )
+                pub.use("loads")
+                pub.run("load = start_load()")
+                recorder = start_recorder(data_dir, address, "batch", bind=there)
                 epochs = len({epoch for epoch, _ in got})
                 began = time.monotonic()
                 deadline = began + 0.5 + rng.random()
@@ -148,11 +100,11 @@ def test_publisher_and_recorder_are_killed_in_turn(tmp_path: Path) -> None:
                     assert time.monotonic() < began + 60, events.stats()
                     got += [(e.position.epoch, e.seq) for e in events.get_many(1000, timeout=0.1)]
                 if round_ % 2:
-                    kill(child)
+                    recorder.kill()
                 pub.kill()
-                if child.returncode is None:
+                if not round_ % 2:
                     time.sleep(rng.random() * 0.3)
-                    kill(child)
+                    recorder.kill()
         lost = {(x.epoch, seq) for x in events.losses for seq in range(x.first, x.stop)}
     assert got == sorted(set(got))
     assert len({epoch for epoch, _ in got}) == 2

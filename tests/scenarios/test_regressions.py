@@ -17,6 +17,7 @@ from meshmsg._publish.published_stream import Outlet
 from meshmsg._wire import control
 from meshmsg.testing import lose_frames
 from meshmsg.transports.zmq.control import join_parts, split_parts
+from tests.support.pairs import pair
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
@@ -122,12 +123,7 @@ def test_interrupt_while_a_frame_is_encoded_loses_no_event_and_repeats_no_number
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair() as (pub, _, events):
         publisher = pub._open_node().publisher
         with publisher._lock:  # so that the I/O thread does not come first
             positions = [pub.publish("a.b", n, key="k").seq for n in range(6)]
@@ -184,12 +180,7 @@ def test_books_hold_when_a_frozen_subscriber_was_forgotten_and_comes_back(ledger
 
 
 def test_large_events_from_many_threads_travel_apart() -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**", buffer_bytes="256MiB")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(Stream("a.**", buffer_bytes="256MiB")) as (pub, _, events):
         large = bytes(9 << 20)
         threads = [
             threading.Thread(target=lambda n=n: pub.publish("a.b", large, key=f"{n}"))
@@ -207,15 +198,9 @@ def test_large_events_from_many_threads_travel_apart() -> None:
 def test_heartbeats_alone_find_a_lost_tail() -> None:
     """Without the tails that come with the signs of life, which find it too, but later."""
     tuning = Tuning(ping_interval_s=30.0, peer_timeout_s=60.0, heartbeat_min_s=0.02)
-    with (
-        Peer("pub", streams=[Stream("a.**")], tuning=tuning) as pub,
-        Peer("sub", connect=pub.address, tuning=tuning) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
-        with lose_frames(pub, ratio=1.0):
-            pub.publish("a.b", "lost at first")
-            assert events.get(timeout=30).data == "lost at first"  # type: ignore[union-attr]
+    with pair(tuning=tuning) as (pub, _, events), lose_frames(pub, ratio=1.0):
+        pub.publish("a.b", "lost at first")
+        assert events.get(timeout=30).data == "lost at first"  # type: ignore[union-attr]
 
 
 def test_many_one_event_frames_are_fetched_without_asking_twice() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,43 +19,15 @@ from tests.support.waiting import wait_until
 
 ROUNDS = 6
 
-PUBLISHER = """
-import random, sys, threading
-from meshmsg import Peer, Stream
-
-data_dir, address, fsync, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-stream = Stream("a.**", durability="log", fsync=fsync, segment_bytes="64KiB", groups=["g"])
-lock = threading.Lock()
-
-def work(peer, thread):
-    rng = random.Random(seed * 10 + thread)
-    for n in range(1 << 60):
-        count = rng.choice([1, 1, 1, 50])
-        data = b"%d %d %d" % (seed, thread, n)
-        if count == 1:
-            last = peer.publish("a.b", data, key=rng.choice([None, "k"]))
-        else:
-            last = peer.publish_many("a.b", [data] * count)
-        with lock:
-            stop = last.seq + 1
-            sys.stdout.write(f"{last.epoch} {stop - count} {stop} {seed} {thread} {n}\\n")
-            sys.stdout.flush()
-
-with Peer("victim", bind=address, streams=[stream], data_dir=data_dir) as peer:
-    other = threading.Thread(target=work, args=(peer, 1), daemon=True)
-    other.start()
-    work(peer, 0)
-"""
-
 Names = dict[tuple[int, int], bytes]
 
 
 def one_life(data_dir: Path, address: str, fsync: str, seed: int, rng: Random) -> Names:
     """Start a publisher and kill it; what it acknowledged."""
-    child = processes.start(
-        [sys.executable, "-c", PUBLISHER, str(data_dir), address, fsync, str(seed)],
-        stdout=subprocess.PIPE,
-    )
+    settings = {"seed": seed, "fsync": fsync, "groups": ["g"], "threads": 2, "many": 50}
+    settings["times"] = 1 << 60
+    command = processes.program("killed_publisher", data_dir, address, json.dumps(settings))
+    child = processes.start(command, stdout=subprocess.PIPE)
     assert child.stdout is not None
     lines = [child.stdout.readline() for _ in range(1 + rng.randrange(300))]
     time.sleep(rng.random() * 0.003)
@@ -128,7 +100,7 @@ class Worker:
         self.problems: list[str] = []
 
     def work(self, address: str) -> None:
-        last = (0, -1)
+        last: dict[str, tuple[int, int]] = {}
         with (
             Peer("worker", connect=address) as peer,
             peer.subscribe("a.**", group="g", order="key", prefetch=200) as events,
@@ -139,9 +111,9 @@ class Worker:
                     if name in self.done:
                         self.again += 1
                     elif event.key is not None:
-                        if name < last:
-                            self.problems.append(f"{name} after {last}")
-                        last = name
+                        if name < last.get(event.key, (0, 0)):
+                            self.problems.append(f"{name} after {last[event.key]}")
+                        last[event.key] = name
                     self.done[name] = event.data
                     events.ack(event)
             self.problems += map(str, events.losses)

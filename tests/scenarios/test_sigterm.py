@@ -25,34 +25,27 @@ TUNING = {"close_timeout_s": 60.0}
 
 def received(sub: RemotePeer, least: int) -> list[int]:
     """The numbers of all events that have come, and so many have to."""
-    sub.run(
-        "while more := events.get_many(100_000, timeout=0 if len(numbers) >= least else 30):\n"
-        "    numbers += [event.position.seq for event in more]",
-        least=least,
-    )
-    found: list[int] = sub.eval("numbers")
+    sub.use("readers")
+    found: list[int] = sub.eval(f"read_all(events, {least})")
     return found
 
 
 @pytest.fixture
 def sub() -> Iterator[RemotePeer]:
     with RemotePeer("sub") as remote:
-        remote.run("numbers = []; events = peer.subscribe('a.**')")
+        remote.run("events = peer.subscribe('a.**')")
         yield remote
 
 
 def test_a_service_with_the_one_line_hands_over_what_it_accepted(sub: RemotePeer) -> None:
     streams = [{"topics": "a.**", "buffer_bytes": "1MB"}]
     with RemotePeer("host", streams=streams, connect=sub.address, tuning=TUNING) as host:
-        host.run("import signal, sys; accepted = 0")
+        host.use("loads")
+        host.run("import signal, sys; accepted = []")
         host.run("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))")
         host.run("peer.wait_for_subscribers('a.b', timeout=30)")
         sub.stop()
-        host.send(
-            "try:\n"
-            "    while True: accepted = peer.publish('a.b', b'x' * 1000, timeout=60).seq + 1\n"
-            "finally: peer.__exit__(*sys.exc_info())"
-        )
+        host.send("publish_until_told(accepted)")
         with pytest.raises(RemoteError, match="did not answer"):  # the subscriber blocks it by now
             host.answer(LOOK_S)
         host.signal(signal.SIGTERM)
@@ -61,7 +54,7 @@ def test_a_service_with_the_one_line_hands_over_what_it_accepted(sub: RemotePeer
         sub.go_on()
         with pytest.raises(RemoteError, match="SystemExit: 143"):
             host.answer()
-        accepted = host.eval("accepted")
+        accepted = host.eval("len(accepted)")
     assert accepted > 500
     numbers = received(sub, accepted)
     assert numbers == list(range(len(numbers)))

@@ -244,19 +244,13 @@ def test_stalled_multicast_receiver_gets_everything_later() -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path, given: bool) -> None:
     more = {"data_dir": str(tmp_path)} if given else {}
     table = {"topics": "a.**", "overflow": "spill", "buffer_bytes": BUFFER}
-    code = """
-events = other.subscribe('a.**')
-peer.wait_for_subscribers('a.b', timeout=60)
-for n in range(50): peer.publish_many('a.b', [bytes(1000)] * 100)
-path = peer.stats()['streams']['a.**']['spill']['path']
-"""
     victim = RemotePeer("victim", streams=[table], **more)
-    victim.run("from meshmsg import Peer, Tuning")
-    victim.run(
-        "other = Peer('other', connect=peer.address, tuning=Tuning(inbox_bytes_max=1000)).open()"
-    )
-    victim.run(code)
-    path = Path(victim.eval("path"))
+    victim.run("tuning = meshmsg.Tuning(inbox_bytes_max=1000)")
+    victim.run("other = meshmsg.Peer('other', connect=peer.address, tuning=tuning).open()")
+    victim.run("events = other.subscribe('a.**')")
+    victim.run("peer.wait_for_subscribers('a.b', timeout=60)")
+    victim.run("for n in range(50): peer.publish_many('a.b', [bytes(1000)] * 100)")
+    path = Path(victim.eval("peer.stats()['streams']['a.**']['spill']['path']"))
     assert list(path.glob("*.seg"))
     victim.kill()
     assert list(path.glob("*.seg"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import signal
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +24,6 @@ from tests.support import processes
 from tests.support.programs.tail_publisher import WORD, acknowledged, event_of
 from tests.support.waiting import wait_until
 
-PROGRAM = Path(__file__).resolve().parents[1] / "support" / "programs" / "tail_publisher.py"
 ROUNDS = 3
 EACH = 30_000
 #: A kill comes when less than so many are published.
@@ -40,7 +38,7 @@ def one_life(data_dir: Path, acks: Path, settings: dict[str, Any], least: int) -
     threads, each, mix = settings["threads"], settings["each"], settings["mix"]
     with acks.open("wb") as file:
         file.truncate((1 + threads * each) * WORD)
-    child = processes.start([sys.executable, str(PROGRAM), data_dir, acks, repr(settings)])
+    child = processes.start(processes.program("tail_publisher", data_dir, acks, repr(settings)))
     with (
         acks.open("rb") as file,
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,

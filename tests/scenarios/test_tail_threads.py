@@ -19,6 +19,7 @@ from meshmsg.recovery.log.verify import verify
 from meshmsg.recovery.log.writer import LogWriter
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_together import in_threads
+from tests.support.pairs import pair
 
 SINGLE, MANY, LARGE = 8, 2, 1
 RUN = 37
@@ -90,12 +91,7 @@ def restless() -> Iterator[None]:
 @pytest.mark.parametrize(("fsync", "each"), [("batch", 10_000), ("always", 60)])
 def test_log_positions_and_delivery_agree(tmp_path: Path, fsync: str, each: int) -> None:
     stream = Stream("a.**", durability="log", fsync=fsync, segment_bytes="256KiB")
-    with (
-        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.0", count=1, timeout=30)
+    with pair(stream, topic="a.0", data_dir=tmp_path) as (pub, _, events):
         publishers = Publishers(pub, each)
         got: dict[int, Any] = {}
         done = threading.Event()

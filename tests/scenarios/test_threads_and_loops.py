@@ -6,12 +6,11 @@ import asyncio
 import gc
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +18,22 @@ import pytest
 import zmq
 
 import meshmsg
-from meshmsg import AsyncPeer, AsyncSubscription, ClosedError, Peer, Stream, Subscription
+from meshmsg import AsyncPeer, AsyncSubscription, ClosedError, Peer, Stream
 from meshmsg._peer import async_peer as _async_peer
 from meshmsg._peer import node as _node
 from meshmsg._receive import subscription as _subscription
 from meshmsg._wire import control as c
 from tests.support import processes
+from tests.support.pairs import pair
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
 THREADS = 8
 
 
-@contextmanager
-def pair() -> Iterator[tuple[Peer, Subscription]]:
-    """A publisher of `t.**`, and a subscription that it knows."""
-    with (
-        Peer("pub", streams=[Stream("t.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("t.*") as events,
-    ):
-        pub.wait_for_subscribers("t.x", timeout=30)
-        yield pub, events
-
-
 @asynccontextmanager
 async def async_pair() -> AsyncIterator[tuple[AsyncPeer, AsyncSubscription]]:
-    """The same for an event loop."""
+    """A pair for an event loop."""
     async with (
         AsyncPeer("pub", streams=[Stream("t.**")]) as pub,
         AsyncPeer("sub", connect=pub.address) as sub,
@@ -57,12 +45,7 @@ async def async_pair() -> AsyncIterator[tuple[AsyncPeer, AsyncSubscription]]:
 
 def test_eight_threads_publish_and_each_keeps_its_order() -> None:
     each = 5000
-    with (
-        Peer("pub", streams=[Stream("t.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("t.*") as events,
-    ):
-        pub.wait_for_subscribers("t.x", count=1, timeout=30)
+    with pair(Stream("t.**"), "t.*", topic="t.x") as (pub, _, events):
         positions: dict[int, list[int]] = defaultdict(list)
 
         def work(number: int) -> None:
@@ -96,12 +79,7 @@ def test_eight_threads_publish_and_each_keeps_its_order() -> None:
 
 def test_threads_that_share_a_subscription_take_each_event_once() -> None:
     total = 20_000
-    with (
-        Peer("pub", streams=[Stream("t.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("t.*") as events,
-    ):
-        pub.wait_for_subscribers("t.x", count=1, timeout=30)
+    with pair(Stream("t.**"), "t.*", topic="t.x") as (pub, _, events):
         taken: list[int] = []
 
         def by_event() -> None:
@@ -135,7 +113,7 @@ def test_what_was_taken_as_a_batch_does_not_come_again_in_the_loop(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_subscription, "COMPILED", compiled and _subscription.COMPILED)
-    with pair() as (pub, events):
+    with pair(Stream("t.**"), "t.*", topic="t.x") as (pub, _, events):
         pub.publish_many("t.x", range(10))
         loop = iter(events)
         got = [next(loop).data, next(loop).data]
@@ -222,7 +200,7 @@ def test_what_one_task_leaves_is_for_those_who_wait() -> None:
 
 
 def test_get_many_gives_what_it_has_while_another_thread_waits_for_more() -> None:
-    with pair() as (pub, events):
+    with pair(Stream("t.**"), "t.*", topic="t.x") as (pub, _, events):
         pub.publish_many("t.x", range(3))
         assert events.get(timeout=30).data == 0  # type: ignore[union-attr]
         held, enough = threading.Event(), threading.Event()
@@ -242,12 +220,7 @@ def test_get_many_gives_what_it_has_while_another_thread_waits_for_more() -> Non
 
 
 def test_sync_peer_publishes_from_an_event_loop() -> None:
-    with (
-        Peer("pub", streams=[Stream("t.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("t.*") as events,
-    ):
-        pub.wait_for_subscribers("t.x", count=1, timeout=30)
+    with pair(Stream("t.**"), "t.*", topic="t.x") as (pub, _, events):
 
         async def publish(number: int) -> None:
             for n in range(500):
@@ -515,32 +488,11 @@ def test_unclosed_peer_warns() -> None:
         forget()
 
 
-LEAVES_BY_ITSELF = """
-import meshmsg
-with meshmsg.Peer("p", streams=[meshmsg.Stream("a.**")]) as peer, peer.subscribe("b.**") as events:
-    print("ready", flush=True)
-    for event in events:
-        pass
-"""
-
-
-LEAVES_ITS_LOOP = """
-import asyncio, meshmsg
-async def main():
-    async with meshmsg.AsyncPeer("p", streams=[meshmsg.Stream("a.**")]) as peer:
-        async with peer.subscribe("b.**") as events:
-            print("ready", flush=True)
-            async for event in events:
-                pass
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("program", [LEAVES_BY_ITSELF, LEAVES_ITS_LOOP], ids=["sync", "async"])
+@pytest.mark.parametrize("way", ["sync", "async"])
 @pytest.mark.parametrize("again", range(3))
-def test_process_ends_by_itself_after_ctrl_c(program: str, again: int) -> None:
+def test_process_ends_by_itself_after_ctrl_c(way: str, again: int) -> None:
     process = processes.start(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        processes.program("interrupted_reader", way), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -551,18 +503,12 @@ def test_process_ends_by_itself_after_ctrl_c(program: str, again: int) -> None:
 
 
 def test_process_that_never_closes_its_peer_still_ends() -> None:
-    code = "import meshmsg; p = meshmsg.Peer('p').open(); p.publish('a.b', 1)"
-    done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
+    done = subprocess.run(processes.program("unclosed"), timeout=30, check=False)
     assert done.returncode == 0
 
 
 def test_idle_event_is_sent_at_once_by_the_caller() -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair() as (pub, _, events):
         sender = pub._open_node().publisher._routes["a.b"].sender
         for n in range(20):
             wait_until(lambda: sender.heartbeat_due() != 0)

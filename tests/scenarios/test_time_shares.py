@@ -11,6 +11,7 @@ from meshmsg import Peer, Stream, Tuning
 from meshmsg._runtime.log_limit import LINES_EACH_MAX
 from meshmsg._wire import control
 from meshmsg.recovery.stream import time_shares
+from tests.support.pairs import pair
 from tests.support.waiting import wait_until
 
 
@@ -112,12 +113,7 @@ def test_whoever_goes_on_is_cut_and_can_come_back(
 def test_a_dialled_peer_that_has_used_up_its_time_is_read_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=60)
+    with pair() as (pub, sub, events):
         # All it says costs more than its budget: it is read now and then, and nothing is missing.
         monkeypatch.setattr(time_shares, "MESSAGE_S", 1.5 * time_shares.BURST_S)
         wait_until(lambda: count(sub, "answers_delayed") > 0)

@@ -17,6 +17,7 @@ from meshmsg.recovery.log.faults import Faults, FaultyFiles
 from meshmsg.recovery.log.writer import LogWriter
 from tests.scenarios.test_durable_streams import in_log
 from tests.scenarios.test_replay import taken
+from tests.support.pairs import pair
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
@@ -48,12 +49,7 @@ def in_threads(work: Any, count: int = THREADS) -> None:
 
 def test_events_of_many_threads_share_frames_and_keep_their_order(tmp_path: Path) -> None:
     places: dict[Position, Any] = {}
-    with (
-        Peer("pub", streams=[always()], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(always(), data_dir=tmp_path) as (pub, _, events):
 
         def work(number: int) -> None:
             for n in range(EACH):
@@ -107,12 +103,7 @@ def test_full_disk_tells_every_thread_and_goes_on(
 def test_large_events_and_shut_gates(tmp_path: Path) -> None:
     stream = always(window_bytes="64KiB", buffer_bytes="256KiB", event_bytes_max="1MiB")
     told: Counter[str] = Counter()
-    with (
-        Peer("pub", streams=[stream], data_dir=tmp_path) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(stream, data_dir=tmp_path) as (pub, _, events):
         with pytest.raises(EventTooLarge):
             pub.publish("a.b", bytes(2_000_000))
 
@@ -155,48 +146,20 @@ def test_threads_that_wait_at_the_gate_are_told_when_the_peer_closes(tmp_path: P
 
 def test_interrupted_thread_leaves_nobody_waiting(tmp_path: Path) -> None:
     """Ctrl-C hits the main thread at any point, also while it writes for the others."""
-    code = """
-import threading
-counts = [0] * 4
-stopped = threading.Event()
-def work(n):
-    while not stopped.is_set():
-        peer.publish("a.b", b"x")
-        counts[n] += 1
-threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-for thread in threads: thread.start()
-interrupts = own = 0
-ready = True
-"""
-    go_on = """
-try:
-    while True:
-        peer.publish("a.b", b"main")
-        own += 1
-except KeyboardInterrupt:
-    interrupts += 1
-"""
     streams = [{"topics": "a.**", "durability": "log", "fsync": "always"}]
     with RemotePeer("pub", data_dir=str(tmp_path), streams=streams) as pub:
-        pub.run(code)
+        pub.use("loads")
+        pub.run("crowd = start_crowd()")
         for _ in range(20):
-            pub.send(go_on)
+            pub.send("crowd.publish_until_interrupted()")
             threading.Event().wait(0.03)
             pub.signal(signal.SIGINT)
             pub.answer()
-        assert pub.eval("interrupts") == 20
-        before = pub.eval("list(counts)")
-        pub.run(
-            "import time\n"
-            "for _ in range(2000):\n"
-            "    if all(a > b for a, b in zip(counts, before)): break\n"
-            "    time.sleep(0.01)\n",
-            before=before,
-        )
-        assert all(a > b for a, b in zip(pub.eval("list(counts)"), before, strict=True))
-        pub.run("stopped.set()\nfor thread in threads: thread.join(30)")
-        assert pub.eval("any(thread.is_alive() for thread in threads)") is False
-        total = pub.eval("sum(counts) + own")
+        assert pub.eval("crowd.interrupts") == 20
+        pub.run("before = list(crowd.counts)")
+        wait_until(lambda: pub.eval("all(a > b for a, b in zip(crowd.counts, before))"), 20)
+        assert pub.eval("crowd.stop()")
+        total = pub.eval("sum(crowd.counts) + crowd.own")
         pub.run("peer.flush(30)")
         published = pub.eval("peer.stats()['streams']['a.**']['published']")
     assert total <= published <= total + 20

@@ -19,24 +19,6 @@ from tests.support.remote import RemotePeer
 
 READY_S = 500.0
 
-PACED = """
-import queue, threading, time
-todo, done = queue.Queue(), [0]
-def paced(topics=5):
-    while True:
-        count, rate = todo.get()
-        began, n = time.monotonic(), 0
-        while n < count:
-            k = min(max(1, rate // 20), count - n)
-            first = done[0]
-            events = [{"n": i, "price": i / 4} for i in range(first, first + k)]
-            peer.publish_many(f"quotes.t{first % topics}", events)
-            n += k
-            done[0] += k
-            time.sleep(max(0.0, began + n / rate - time.monotonic()))
-threading.Thread(target=paced, daemon=True).start()
-"""
-
 
 class Killing:
     """One daemon through all its lives."""
@@ -53,7 +35,8 @@ class Killing:
         self._data = folder / "publisher"
         stream = {"topics": "quotes.**", "durability": "log", "overflow": "block"}
         self.publisher = RemotePeer("pricing", streams=[stream], data_dir=str(self._data))
-        self.publisher.run(PACED)
+        self.publisher.use("loads")
+        self.publisher.run("paced = start_pacing()")
         self.sink = self._new()
 
     def _new(self) -> SinkProcess:
@@ -68,7 +51,7 @@ class Killing:
     def publish(self, count: int, rate: int) -> None:
         """Begin to publish so many more; it goes on whatever happens to the daemon."""
         self.expected += count
-        self.publisher.run(f"todo.put(({count}, {rate}))")
+        self.publisher.run(f"paced.put({count}, {rate})")
 
     # --- killing ---
 

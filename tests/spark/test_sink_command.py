@@ -1,12 +1,12 @@
 """`meshmsg sink` from start to exit status, with a driver that only says what Spark's would.
 
-The driver speaks to the daemon in lines, so a program of a few of them can take its place.
+The driver speaks to the daemon in lines, so a small program can take its place.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,21 @@ from meshmsg import Peer, Stream
 from meshmsg.cli import app
 from meshmsg.spark_sink.sink import daemon as sink_daemon
 from tests.spark.logs import EPOCH, STREAM, write_log
+from tests.support import processes
 
-SAYS = """\
-#!{python}
-import json, os, signal, sys, time
-config = json.loads(sys.stdin.readline())
-runs = {runs!r}
-with open(runs, "a") as file:
-    file.write("x")
-run = os.path.getsize(runs)
+#: What a driver does next: the name of a method in tests/support/programs/sink_driver.py, and more.
+Step = tuple[Any, ...]
 
-def say(kind, **fields):
-    print(json.dumps({{"kind": kind, "output": "lake", **fields}}), flush=True)
 
-def commit(to, **fields):
-    counts = dict(events=to, rows=to, lost=0, quarantined=0, bytes=1)
-    times = dict(write_ms=5.0, stage_ms=4.0, newest_time=time.time())
-    say("commit", positions={{{key!r}: to}}, **{{**counts, **times, **fields}})
+def say(kind: str, **fields: Any) -> Step:
+    return "say", kind, fields
 
-{program}
-"""
+
+def commit(to: int, **fields: Any) -> Step:
+    return "commit", to, fields
+
+
+READY = say("ready")
 
 
 class Command:
@@ -48,16 +43,23 @@ class Command:
         monkeypatch.setattr(sink_daemon, "ensure_java", lambda: "")
         monkeypatch.setattr(sink_daemon, "RESTART_S_MIN", 0.01)
 
-    def __call__(self, program: str, *words: str) -> Result:
-        made = self.folder / "driver"
-        key, runs = f"{STREAM}/{EPOCH}", str(self.folder / "runs")
-        text = SAYS.format(python=sys.executable, program=program, key=key, runs=runs)
-        made.write_text(text)
+    def __call__(self, lives: list[list[Step]], *words: str) -> Result:
+        """Run the command; a driver does the steps of its life, the last one's if more come."""
+        made, script = self.folder / "driver", self.folder / "script"
+        files = {name: str(self.folder / name) for name in ("runs", "config")}
+        script.write_text(json.dumps({"key": f"{STREAM}/{EPOCH}", "lives": lives, **files}))
+        made.write_text(f"#!/bin/sh\nexec {shlex.join(processes.program('sink_driver', script))}\n")
         made.chmod(0o755)
         out = ("--out", str(self.folder / "lake"), "--every", "10ms")
         with self._patch.context() as patch:
             patch.setattr(sink_daemon.sys, "executable", str(made))
             return CliRunner().invoke(app, ["sink", *out, *words])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the last driver was told."""
+        found: dict[str, Any] = json.loads((self.folder / "config").read_text())
+        return found
 
     @property
     def runs(self) -> int:
@@ -83,8 +85,9 @@ def last(result: Result) -> dict[str, Any]:
 
 
 def test_once_writes_what_is_there_and_ends(command: Command, log: str) -> None:
-    done = command("assert config['once']; say('ready'); commit(100)", "--from", log, "--once")
+    done = command([[READY, commit(100)]], "--from", log, "--once")
     assert done.exit_code == 0, done.output
+    assert command.config["once"]
     assert command.runs == 1
     assert "100 rows  lag 0 events" in done.stdout.splitlines()[-1]
     assert done.stdout.splitlines()[-1].startswith("ended")
@@ -93,8 +96,8 @@ def test_once_writes_what_is_there_and_ends(command: Command, log: str) -> None:
 def test_once_records_until_nothing_comes_any_more(command: Command) -> None:
     with Peer("shop", streams=[Stream("orders.**")]) as peer:
         # What was published before anyone listened is not ours; this is sent when we are there.
-        program = "say('ready'); commit(3)"
-        done = command(program, "--once", "--idle", "50ms", "-c", peer.address, "--json")
+        lives = [[READY, commit(3)]]
+        done = command(lives, "--once", "--idle", "50ms", "-c", peer.address, "--json")
     assert done.exit_code == 0, done.output
     figures = last(done)
     assert (figures["ended"], figures["outputs"][0]["rows"]) == (True, 3)
@@ -102,7 +105,7 @@ def test_once_records_until_nothing_comes_any_more(command: Command) -> None:
 
 
 def test_lost_events_are_status_1(command: Command, log: str) -> None:
-    done = command("commit(93, lost=7)", "--from", log, "--once")
+    done = command([[commit(93, lost=7)]], "--from", log, "--once")
     assert done.exit_code == 1, done.output
     assert "lost 7" in done.stdout
 
@@ -111,45 +114,42 @@ def test_lost_events_are_status_1(command: Command, log: str) -> None:
 def test_what_cannot_be_mended_ends_the_daemon(
     command: Command, log: str, usage: bool, status: int
 ) -> None:
-    program = f"say('error', text='no such column: colour', usage={usage}); sys.exit(3)"
-    done = command(program, "--from", log)
+    error = say("error", text="no such column: colour", usage=usage)
+    done = command([[error, ("exit", 3)]], "--from", log)
     assert done.exit_code == status, done.output
     assert "no such column: colour" in done.output
     assert command.runs == 1
 
 
-@pytest.mark.parametrize("end", ["sys.exit(75)", "os.kill(os.getpid(), 9)", "sys.exit(1)"])
-def test_driver_that_dies_is_started_again(command: Command, log: str, end: str) -> None:
-    program = f"if run < 3: {end}\nsay('ready'); commit(100)"
-    done = command(program, "--from", log, "--once", "--json")
+@pytest.mark.parametrize("end", [("exit", 75), ("die",), ("exit", 1)])
+def test_driver_that_dies_is_started_again(command: Command, log: str, end: Step) -> None:
+    done = command([[end], [end], [READY, commit(100)]], "--from", log, "--once", "--json")
     assert done.exit_code == 0, done.output
     assert command.runs == 3
     assert last(done)["restarts"] == 2
 
 
-@pytest.mark.parametrize("said", ["say('failed', output='', text='no Java')", ""])
-def test_once_ends_when_no_driver_writes_anything(command: Command, log: str, said: str) -> None:
-    done = command(f"{said}\nsys.exit(75)", "--from", log, "--once")
+@pytest.mark.parametrize("said", [[say("failed", output="", text="no Java")], []])
+def test_once_ends_when_no_driver_writes_anything(
+    command: Command, log: str, said: list[Step]
+) -> None:
+    done = command([[*said, ("exit", 75)]], "--from", log, "--once")
     assert done.exit_code == 1, done.output
     assert command.runs == sink_daemon.ONCE_DRIVERS_MAX
     assert ("no Java" if said else "ended with status 75") in done.stderr.splitlines()[-1]
 
 
 def test_once_goes_on_while_drivers_write_something(command: Command, log: str) -> None:
-    program = "say('ready'); commit(10); sys.exit(0 if run > 6 else 75)"
-    done = command(program, "--from", log, "--once")
+    lives = [[READY, commit(10), ("exit", status)] for status in (*[75] * 6, 0)]
+    done = command(lives, "--from", log, "--once")
     assert done.exit_code == 0, done.output
     assert command.runs == 7
 
 
 def test_sigterm_finishes_the_batch(command: Command, log: str) -> None:
-    program = (
-        "say('ready'); commit(60)\n"
-        "os.kill(os.getppid(), signal.SIGTERM)\n"
-        "assert sys.stdin.readline() == 'stop\\n'\n"
-        "commit(40)\n"  # the batch that was being written
-    )
-    done = command(program, "--from", log, "--json")
+    begin = [READY, commit(60), ("end_daemon",), ("wait_for_stop",)]
+    being_written = commit(40)
+    done = command([[*begin, being_written]], "--from", log, "--json")
     assert done.exit_code == 0, done.output
     figures = last(done)
     assert figures["ended"]
@@ -163,25 +163,24 @@ def test_driver_that_does_not_end_is_ended(
     monkeypatch.setattr(sink_daemon, "STOP_S", 0.5)
     monkeypatch.setattr(sink_daemon, "STOP_EARLY_S", 0.5)  # the signal may overtake the words
     pid = command.folder / "pid"
-    program = (
-        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
-        "say('ready')\n"
-        "os.kill(os.getppid(), signal.SIGTERM)\n"
-        "while True: time.sleep(1)\n"
-    )
-    done = command(program, "--from", log)
+    steps = [("note_pid", str(pid)), READY, ("end_daemon",), ("hang",)]
+    done = command([steps], "--from", log)
     assert done.exit_code == 0, done.output
     assert "Spark did not end within 0 s and was killed" in done.stderr
     assert not Path(f"/proc/{pid.read_text()}").exists()
 
 
 def test_what_spark_says_is_told(command: Command, log: str) -> None:
-    program = (
-        "say('ready'); say('note', text='the checkpoint is set aside')\n"
-        "say('failed', text='Python worker failed to connect back')\n"
-        "say('again', batch=3); say('took', ms=250); print('noise', flush=True); commit(100)"
-    )
-    done = command(program, "--from", log, "--once", "--json")
+    steps = [
+        READY,
+        say("note", text="the checkpoint is set aside"),
+        say("failed", text="Python worker failed to connect back"),
+        say("again", batch=3),
+        say("took", ms=250),
+        ("print", "noise"),
+        commit(100),
+    ]
+    done = command([steps], "--from", log, "--once", "--json")
     assert "the checkpoint is set aside" in done.stderr
     assert "failed and is tried again: Python worker failed to connect back" in done.stderr
     found = last(done)["outputs"][0]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,50 +18,6 @@ from tests.support import processes
 
 EVENTS = 60_000  # so many that it takes two tasks
 ORDERS = Stream("orders.**", durability="log", fsync="never")
-
-DRIVER = """
-import json, sys
-from meshmsg.spark_sink import session
-from tests.spark.queries import drain
-
-master, peers, work, java = sys.argv[1:]
-spark = session(
-    master=master,
-    config={
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": java,
-        "spark.sql.shuffle.partitions": 1,
-        "spark.log.level": "ERROR",
-    },
-)
-
-def wait_in_the_middle(batches):
-    import os, time
-    from pyspark import TaskContext
-
-    where = TaskContext.get().partitionId()
-    for number, batch in enumerate(batches):
-        if number == 0:
-            open(f"{work}/started-{where}-{os.getpid()}", "w").close()
-            while not os.path.exists(f"{work}/go"):
-                time.sleep(0.05)
-        yield batch
-
-reader = spark.readStream.format("meshmsg")
-table = reader.options(peers=peers, partitions=2, payload="n BIGINT").load()
-writer = (
-    table.mapInArrow(wait_in_the_middle, table.schema)
-    .writeStream.format("parquet").option("path", work + "/out")
-    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True)
-)
-drain(writer, 500)
-rows = spark.read.parquet(work + "/out").selectExpr(
-    "count(*)", "count(distinct epoch, seq)", "min(seq)", "max(seq)", "sum(n)", "max(_error)"
-)
-print(json.dumps(list(rows.first())))
-"""
 
 
 @pytest.mark.timeout(1200)
@@ -77,19 +32,12 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
             peer.publish_many("orders.eu", [{"n": n} for n in range(first, first + 10_000)])
         with (tmp_path / "driver.log").open("wb") as log:
             driver = processes.start(
-                [
-                    sys.executable,
-                    "-W",
-                    "ignore",
-                    "-c",
-                    DRIVER,
-                    cluster.url,
-                    peer.address,
-                    str(work),
-                    JAVA,
-                ],
-                cwd=ROOT,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+                processes.program(
+                    "spark_cluster_driver",
+                    *(cluster.url, peer.address, work, JAVA),
+                    options=("-W", "ignore"),
+                ),
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)},
                 stdout=subprocess.PIPE,
                 stderr=log,
             )

@@ -171,7 +171,7 @@ class Linking:
             self.finder,
             self.offers,
             lambda: self.infos,
-            lambda: [],
+            list,
         )
         self.namesakes = Namesakes(
             self.control,

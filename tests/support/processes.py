@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+PROGRAMS = Path(__file__).parent / "programs"
 
 _started: list[subprocess.Popen[Any]] = []
 
@@ -20,6 +24,11 @@ def start(command: Any, **options: Any) -> subprocess.Popen[Any]:
     process: subprocess.Popen[Any] = subprocess.Popen(command, **options)
     _started.append(process)
     return process
+
+
+def program(name: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
+    """The command that runs a file of tests/support/programs; Python itself has the options."""
+    return [sys.executable, *options, str(PROGRAMS / f"{name}.py"), *map(str, arguments)]
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -151,6 +151,10 @@ class Publishing:
     def turn(self, now: float | None = None) -> float:
         """A turn of the I/O thread."""
         now = time.monotonic() if now is None else now
+        self.look(now)
+        return self.side.on_tick(now)
+
+    def look(self, now: float) -> None:
+        """See which members have come and gone; nothing is done by the clock."""
         for monitor in list(self._monitors):
             assert self.side.groups.on_readable(monitor, now)
-        return self.side.on_tick(now)

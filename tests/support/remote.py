@@ -4,6 +4,12 @@
         sub.run("events = peer.subscribe('a.**')")
         assert sub.eval("events.get(30).data") == 1
 
+That is for commands and expressions of a line.  What has definitions, loops or threads is a
+function in a file of `tests/support/programs/`, and `use` brings it to the other end:
+
+        sub.use("readers")
+        assert sub.eval("read_seqs(events, 100)") == list(range(100))
+
 Run as a program, this file is the other end: it reads a JSON object a line (code to run), answers
 with one, and ends when its input does.
 """
@@ -11,6 +17,9 @@ with one, and ends when its input does.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
+import inspect
 import json
 import os
 import select
@@ -23,6 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
 ANSWER_S = 60.0
 
@@ -105,6 +115,10 @@ class RemotePeer:
         self.send(code, evaluate=True, **names)
         return self.answer(timeout)
 
+    def use(self, program: str) -> None:
+        """Have the functions of a file of tests/support/programs at hand, without their `peer`."""
+        self.run("use(program)", program=program)
+
     def rss_bytes(self) -> int:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -161,23 +175,39 @@ def _make(arguments: dict[str, Any]) -> Any:
     streams = [meshmsg.Stream(**transported(s)) for s in arguments.pop("streams", [])]
     feeds = [meshmsg.Feed(**transported(f)) for f in arguments.pop("feeds", [])]
     tuning = meshmsg.Tuning(**arguments.pop("tuning", {}))
-    if isinstance(arguments.get("discovery"), dict):
-        arguments["discovery"] = meshmsg.Discovery(**arguments["discovery"])
-    if isinstance(arguments.get("security"), dict):
-        arguments["security"] = meshmsg.Security(**arguments["security"])
+    kinds = {
+        "discovery": meshmsg.Discovery,
+        "record": meshmsg.Record,
+        "security": meshmsg.Security,
+    }
+    for name, kind in kinds.items():
+        if isinstance(arguments.get(name), dict):
+            arguments[name] = kind(**arguments[name])
     return meshmsg.Peer(**arguments, streams=streams, feeds=feeds, tuning=tuning)
+
+
+def _functions(program: str, peer: Any) -> dict[str, Any]:
+    """The public functions of a file of tests/support/programs, with their first argument."""
+    module = importlib.import_module(f"tests.support.programs.{program}")
+    return {
+        name: functools.partial(function, peer)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_") and name != "main"
+    }
 
 
 def _serve() -> None:
     import meshmsg
     from meshmsg import testing
 
+    sys.path.append(str(ROOT))  # for `tests`
     names: dict[str, Any] = {
         "make": _make,
         "meshmsg": meshmsg,
         "peer": None,
         "testing": testing,
         "time": time,
+        "use": lambda program: names.update(_functions(program, names["peer"])),
     }
     for line in sys.stdin:
         order = json.loads(line)

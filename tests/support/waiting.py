@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def wait_until(condition: Any, timeout: float = 60.0, what: str = "") -> None:
-    """Wait for a condition; fails with its last value."""
+def wait_until(condition: Callable[[], T], timeout: float = 60.0, what: str = "") -> T:
+    """Wait for a condition, and return what it gives; fails with its last value."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
         if value:
-            return
+            return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {what or condition} (last: {value!r})")
         time.sleep(0.005)

@@ -24,29 +24,6 @@ TIMEOUT_S = 10.0
 #: A loaded machine may take its time; what must hold is printed.
 PATIENCE_S = 100.0
 
-OPEN = """
-peers = []
-for n in range(each):
-    found = meshmsg.Discovery(zeroconf=False, seeds=seeds or [p.address for p in peers[:1]])
-    peers.append(
-        meshmsg.Peer(
-            f"{prefix}-{n}",
-            mesh=mesh,
-            discovery=found,
-            tuning=meshmsg.Tuning(ping_interval_s=ping, peer_timeout_s=silence),
-            streams=[meshmsg.Stream(f"{prefix}.**")] if n == 0 else [],
-        ).open()
-    )
-"""
-DRAIN = """
-seen = []
-for watch in watches:
-    mine = []
-    while (c := watch.get(0)) is not None:
-        mine.append((c.kind, c.peer.name, c.time))
-    seen.append(mine)
-"""
-
 
 @pytest.fixture
 def load() -> Iterator[None]:
@@ -85,11 +62,15 @@ def test_fifty_converge_and_ten_killed_are_seen_by_all_without_false_alarms(
         for process in processes:
             stack.callback(process.close)
         assert len(processes) == PROCESSES
-        names = {"ping": PING_S, "silence": TIMEOUT_S, "mesh": mesh, "each": EACH}
-        processes[0].run(OPEN, seeds=[], prefix="p0", **names)
+        for process in processes:
+            process.use("many_peers")
+        times = {"ping_s": PING_S, "silence_s": TIMEOUT_S}
+        opened_by = "peers = open_peers(prefix, each, mesh, seeds=seeds, **times)"
+        names = {"times": times, "mesh": mesh, "each": EACH}
+        processes[0].run(opened_by, seeds=[], prefix="p0", **names)
         seeds = [processes[0].eval("peers[0].address")]
         for n, process in enumerate(processes[1:], 1):
-            process.send(OPEN, seeds=seeds, prefix=f"p{n}", **names)
+            process.send(opened_by, seeds=seeds, prefix=f"p{n}", **names)
         for process in processes[1:]:
             process.answer()
         opened = time.monotonic()
@@ -112,8 +93,7 @@ def test_fifty_converge_and_ten_killed_are_seen_by_all_without_false_alarms(
         gone = {f"p{n}-{k}" for n in range(PROCESSES - KILLED, PROCESSES) for k in range(EACH)}
         last = 0.0
         for process in alive:
-            process.run(DRAIN)
-            for changes in process.eval("seen"):
+            for changes in process.eval("changes(watches)"):
                 assert {name for _, name, _ in changes} == gone
                 assert {kind for kind, _, _ in changes} == {"lost"}
                 assert len(changes) == len(gone)

@@ -123,9 +123,6 @@ def test_peers_and_doctor_tell_of_those_in_other_folders(here: Path, there: Path
         assert desk.address in found
 
 
-SCOPE = "from meshmsg.transports.discovery.addresses import folder_scope; print(folder_scope())"
-
-
 @pytest.mark.parametrize(
     "container",
     [
@@ -145,7 +142,7 @@ def test_folder_of_the_same_name_in_a_container_is_another(
     tmp_path: Path, container: list[str]
 ) -> None:
     def scope(*within: str) -> str:
-        command = [*within, sys.executable, "-c", SCOPE]
+        command = [*within, *processes.program("folder_scope")]
         found = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
         return found.stdout
 
@@ -154,10 +151,8 @@ def test_folder_of_the_same_name_in_a_container_is_another(
 
 
 def test_services_in_the_root_folder_are_alone_with_their_processes() -> None:
-    twice = f"import subprocess, sys; {SCOPE}; subprocess.run([sys.executable, '-c', {SCOPE!r}])"
-
     def scopes() -> list[str]:
-        command = [sys.executable, "-u", "-c", twice]
+        command = processes.program("folder_scope", "again")
         return subprocess.run(
             command, cwd="/", start_new_session=True, capture_output=True, text=True, check=True
         ).stdout.split()
@@ -180,38 +175,10 @@ def test_log_says_when_programs_meet_that_nobody_named(
         wait_until(lambda: "of this mesh by zeroconf" in caplog.text)
 
 
-#: The fixture of the page on testing, in a program that runs beside others like it.
-FIXTURE = """
-import json, sys
-from meshmsg import Peer
-from meshmsg.testing import own_mesh
-
-name = sys.argv[1]
-with (
-    own_mesh() as mesh,
-    Peer(f"sender-{name}") as sender,
-    Peer(f"receiver-{name}", connect=sender.address) as receiver,
-    receiver.subscribe("**") as events,
-):
-    sender.wait_for_subscribers("numbers", timeout=30)
-    scout = sender._node.finder._scout
-    while len({s.records.get("mesh") for s in scout.known()}) < 3:
-        events.get(timeout=0.05)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    sender.publish_many("numbers", [name] * 50)
-    sender.flush(timeout=30)
-    got = [event.data for event in events.get_many(1000, timeout=30)]
-    sys.stdin.readline()
-    got += [event.data for event in events.get_many(1000, timeout=0)]
-    print(json.dumps(got), flush=True)
-"""
-
-
 def test_fixtures_of_three_test_processes_get_no_foreign_events(tmp_path: Path) -> None:
     running = [
         processes.start(
-            [*within(tmp_path), sys.executable, "-c", FIXTURE, name],
+            [*within(tmp_path), *processes.program("own_mesh", name)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

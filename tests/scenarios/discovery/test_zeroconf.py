@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Discovery, Peer, Stream
+from tests.support import processes
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
@@ -108,31 +109,14 @@ def test_discovery_none_opens_no_socket_for_it_and_finds_nobody(mesh: str) -> No
 
 
 def test_library_is_not_even_imported_when_it_is_off() -> None:
-    code = (
-        "import sys, meshmsg\n"
-        "with meshmsg.Peer('a', discovery='none') as a, meshmsg.Peer('b', connect=a.address):\n"
-        "    pass\n"
-        "assert 'zeroconf' not in sys.modules and 'asyncio' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = processes.program("without_zeroconf")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_interpreter_that_ends_without_closing_says_nothing_of_zeroconf(mesh: str) -> None:
-    code = (
-        "import sys, time, meshmsg\n"
-        f"peers = [meshmsg.Peer(n, mesh='{mesh}', discovery='zeroconf').open() for n in 'ab']\n"
-        "peers[0].wait_for_peers(1, timeout=30)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = processes.program("unclosed", mesh, options=("-W", "ignore"))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

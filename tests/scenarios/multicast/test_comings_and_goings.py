@@ -14,6 +14,7 @@ import pytest
 from meshmsg import AsyncPeer, Feed, Multicast, Peer, Stream, testing
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import numbered
+from tests.support.pairs import pair
 from tests.support.ports import free_port
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
@@ -210,12 +211,7 @@ def test_several_streams_on_one_group_and_several_subscriptions(group: str) -> N
 
 def test_two_lines_on_loopback(group: str) -> None:
     config = Multicast(group, second=new_group())
-    with (
-        Peer("pub", streams=[Stream("a.**", transport=config)]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(Stream("a.**", transport=config)) as (pub, sub, events):
         with testing.lose_packets(sub, 0.05, seed=2):
             pub.publish_many("a.b", numbered.payloads(0, 30_000))
             result = numbered.Reader(events).read(30_000, timeout=30)

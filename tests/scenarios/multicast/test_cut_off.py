@@ -29,8 +29,8 @@ def read_through_a_cut(mesh: Any, pub: RemotePeer) -> tuple[list[Any], Any]:
     pub.run("peer.wait_for_subscribers('a.b', 2, 30)")
     for sub in subs:
         sub.send("reader.read(COUNT, 100)", evaluate=True, COUNT=COUNT)
-    publish = "threading.Thread(target=numbered.publish, args=(peer, 'a.b', 0, COUNT), kwargs=rate)"
-    pub.run(f"import threading\n{publish}.start()", COUNT=COUNT, rate={"rate": RATE})
+    pub.use("loads")
+    pub.run(f"publish_numbered_aside({COUNT}, {RATE})")
     wait_until(lambda: pub.eval(PUBLISHED) >= CUT_FROM)
     for name in ("one", "two"):
         mesh.net[name].cut()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from meshmsg._model.multicast_config import split_group
@@ -15,7 +13,6 @@ from meshmsg._wire.control import stream_wire_id
 from tests.support import processes
 from tests.support.remote import RemotePeer
 
-FLOOD = Path(__file__).parents[2] / "support" / "programs" / "flood.py"
 WIRE_ID = stream_wire_id("default", "pub/a.**")
 COUNT = 40_000
 RATE = 20_000
@@ -25,9 +22,8 @@ ATTEMPTS = 3
 @contextmanager
 def flooded(host: str, port: int, epoch: int, stop: int) -> Iterator[None]:
     """While in the block, a process floods that port; it must have sent a lot."""
-    arguments = [host, port, "127.0.0.1", WIRE_ID, epoch, stop]
     flood = processes.start(
-        [sys.executable, str(FLOOD), *map(str, arguments)],
+        processes.program("flood", host, port, "127.0.0.1", WIRE_ID, epoch, stop),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -13,6 +13,7 @@ from meshmsg.transports.udp import multicast as transport
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import numbered
 from tests.support.netns import needs_namespaces
+from tests.support.pairs import pair
 from tests.support.remote import RemoteError
 from tests.support.waiting import wait_until
 
@@ -86,12 +87,7 @@ def test_receive_buffer_that_is_not_granted_is_warned_of_once(
 
 def test_kernel_drops_of_a_stalled_receiver_are_counted_and_repaired(group: str) -> None:
     config = Multicast(group, flow="fastest", receive_buffer="64KiB")
-    with (
-        Peer("pub", streams=[Stream("a.**", transport=config, overflow="drop_oldest")]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(Stream("a.**", transport=config, overflow="drop_oldest")) as (pub, _, events):
         events.wait_for_publishers(1, timeout=30)
         with events._intake.lock:  # nobody reads, not even in the background
             pub.publish_many("a.b", numbered.payloads(0, 50_000))
@@ -109,12 +105,7 @@ def test_kernel_drops_of_a_stalled_receiver_are_counted_and_repaired(group: str)
 def test_kernel_drops_beyond_the_buffer_are_reported_exactly(group: str) -> None:
     config = Multicast(group, flow="fastest", receive_buffer="64KiB")
     stream = Stream("a.**", transport=config, overflow="drop_oldest", buffer_bytes="256KiB")
-    with (
-        Peer("pub", streams=[stream]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(stream) as (pub, _, events):
         events.wait_for_publishers(1, timeout=30)
         with events._intake.lock:
             pub.publish_many("a.b", numbered.payloads(0, 50_000))

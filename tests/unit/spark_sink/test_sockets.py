@@ -8,7 +8,6 @@ import os
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,16 +19,6 @@ from meshmsg.spark_sink import sockets
 from tests.support import processes
 
 session_module = importlib.import_module("meshmsg.spark_sink.session")
-
-ONE = """
-import os, signal, sys, tempfile
-from meshmsg.spark_sink import sockets
-tempfile.tempdir = sys.argv[1]
-print(sockets.socket_folder(), flush=True)
-sys.stdin.read()
-if sys.argv[2] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @pytest.fixture
@@ -52,7 +41,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def process(parent: Path, end: str) -> subprocess.Popen[str]:
     """Another process with a folder."""
     return processes.start(
-        [sys.executable, "-c", ONE, str(parent), end],
+        processes.program("socket_folder", parent, end),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -188,13 +188,14 @@ def test_work_of_a_member_whose_connection_broke_goes_to_others_in_a_moment(
     one.join()
     publish(world, 2)
     assert len(one.work(2)) == 2
-    one.close()
-    wait_until(lambda: world.turn() and world.side.groups.members[1].lost_at is not None)
     two.join()
-    now = time.monotonic() + LAST_WORDS_S
-    world.turn(now)
+    member = world.side.groups.members[1]
+    one.close()
+    wait_until(lambda: world.look(100.0) or member.lost_at == 100.0)
+    world.turn(100.0 + LAST_WORDS_S / 2)
+    world.turn(100.0 + LAST_WORDS_S)
     assert 1 in world.side.groups.members  # its last words may lie unread
-    world.turn(now + 0.001)
+    world.turn(100.0 + LAST_WORDS_S)
     assert 1 not in world.side.groups.members
     # One of them may be what ended it: they are tried apart.
     assert two.work(1) == [(0, 2)]
@@ -332,8 +333,9 @@ def test_one_that_never_connects_is_forgotten_and_so_is_its_group(
     world: Publishing, hire: Callable[..., Worker], caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = hire(1)
+    before = time.monotonic()
     worker.ask()
-    world.turn(time.monotonic() + CONNECT_S - 1)
+    world.turn(before + CONNECT_S)
     assert list(world.side.groups.members) == [1]
     world.turn(time.monotonic() + CONNECT_S + 1)
     assert world.side.groups.members == {}
@@ -346,13 +348,13 @@ def test_those_who_do_not_come_for_their_work_keep_others_waiting_a_moment(
 ) -> None:
     monkeypatch.setattr(module, "WAITING_PER_PEER_MAX", 1)
     one, two = hire(1), hire(2)
+    before = time.monotonic()
     one.ask()
     two.ask()
     assert world.side.counters["members_put_off"] == 1
-    now = time.monotonic()
-    world.turn(now)
+    world.turn(before)
     assert two.told() == []
-    world.turn(now + PUT_OFF_S)
+    world.turn(time.monotonic() + PUT_OFF_S)
     assert [told.refused for told in two.told()] == [False]
     one.connect()
     two.join()
@@ -406,12 +408,12 @@ def test_a_group_keeps_its_place_for_a_while_and_is_then_given_up(
     with Publishing(Stream("a", group_keep=60)) as world:
         worker = hire(1, at=world)
         worker.join()
+        before = time.monotonic()
         worker.settle(closed=True)
         publish(world, 3)
-        now = time.monotonic()
-        world.turn(now + 50)
+        world.turn(before + 60)
         assert row(world).state == "no members"
-        world.turn(now + 61)
+        world.turn(time.monotonic() + 61)
         assert row(world).state == "expired"
         assert (row(world).lost, row(world).in_flight) == ({"expired": 3}, 0)
         assert len(world.side.groups.seats) == 0

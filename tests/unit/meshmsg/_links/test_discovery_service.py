@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -235,9 +235,7 @@ def test_silent_peer_is_lost_and_back_by_any_sign_of_life(side: Linking, watch: 
     assert seen(watch) == ["joined"]
 
 
-def test_nobody_is_to_blame_while_this_process_did_not_run(
-    side: Linking, watch: PeerWatch
-) -> None:
+def test_nobody_is_to_blame_while_this_process_did_not_run(side: Linking, watch: PeerWatch) -> None:
     meet(side)
     side.finder.forgive(100.0)
     for step in range(20):
@@ -304,7 +302,7 @@ def test_questions_reach_each_peer_once_by_its_address(side: Linking) -> None:
 class Beacon:
     """Zeroconf: a test says what it hears."""
 
-    services: list[Service] = []
+    services: ClassVar[list[Service]] = []
 
     def __init__(self, hosts: Any, listener: Any) -> None:
         Beacon.listener = staticmethod(listener)

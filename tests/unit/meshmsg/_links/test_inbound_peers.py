@@ -20,7 +20,7 @@ DATA = [(HERE, "tcp://127.0.0.1:5000")]
 
 
 class Door:
-    """The control socket and who is connected to it: requests that wait, and what became of them."""
+    """The control socket, with requests that wait, and what became of connections."""
 
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()

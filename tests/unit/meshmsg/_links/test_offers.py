@@ -9,6 +9,7 @@ import pytest
 
 from meshmsg._links.outbound_peer import Link, Listing
 from meshmsg._model.errors import ProtocolError
+from meshmsg._model.event import Position
 from meshmsg._receive.incoming_stream import (
     Attach,
     Complete,
@@ -19,7 +20,6 @@ from meshmsg._receive.incoming_stream import (
     Sweep,
     TailHint,
 )
-from meshmsg._model.event import Position
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.unconfirmed import FIRST_S
 from tests.support.linking import EPOCH, FAR, Linking, linking, stream

@@ -16,7 +16,12 @@ HERE = "tcp://127.0.0.1:4000"
 
 @pytest.mark.parametrize(
     ("address", "host"),
-    [(HERE, "127.0.0.1"), ("tcp://[::1]:4000", "::1"), ("ipc:///tmp/x", ""), ("tcp://a.b:1", "a.b")],
+    [
+        (HERE, "127.0.0.1"),
+        ("tcp://[::1]:4000", "::1"),
+        ("ipc:///tmp/x", ""),
+        ("tcp://a.b:1", "a.b"),
+    ],
 )
 def test_host_of_a_link(address: str, host: str) -> None:
     assert link(address=address).host == host

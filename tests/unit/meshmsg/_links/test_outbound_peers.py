@@ -86,9 +86,7 @@ def test_pages_are_taken_one_after_the_other_and_a_lost_one_is_said_again(
     peer.say(peer.welcome(stream("far/c"), page=2))
     side.until(lambda: side.counters["bad_control"])
     assert len(side.said(c.Hello)) == 2
-    peer.say(
-        peer.welcome(stream("far/a"), more=True), peer.welcome(stream("far/b"), page=1)
-    )
+    peer.say(peer.welcome(stream("far/a"), more=True), peer.welcome(stream("far/b"), page=1))
     side.until(lambda: link.listing is None and len(link.streams) == 2)
 
 
@@ -114,9 +112,7 @@ def test_stream_that_was_declared_meanwhile_is_said(side: Linking, peer: Far) ->
 def test_streams_of_ours_that_a_recorder_has_are_not_lent_to_us(side: Linking, peer: Far) -> None:
     side.infos = [stream("me/a")]
     link = greeted(side, peer)
-    peer.say(
-        peer.welcome(stream("far/a"), recorded=[stream(n) for n in ("me/a", "far/a", "x/a")])
-    )
+    peer.say(peer.welcome(stream("far/a"), recorded=[stream(n) for n in ("me/a", "far/a", "x/a")]))
     side.until(lambda: link.state == "up")
     assert list(link.recorded) == ["x/a"]
 
@@ -125,9 +121,7 @@ def test_streams_of_ours_that_a_recorder_has_are_not_lent_to_us(side: Linking, p
 
 
 @pytest.mark.parametrize("how", ["version", "mesh", "refused"])
-def test_refusal_of_either_side_is_kept_with_its_reason(
-    side: Linking, peer: Far, how: str
-) -> None:
+def test_refusal_of_either_side_is_kept_with_its_reason(side: Linking, peer: Far, how: str) -> None:
     link = greeted(side, peer)
     inlet = side.inlet()
     message, reason = {
@@ -176,7 +170,12 @@ def test_second_address_of_one_peer_is_not_used(
 
 @pytest.mark.parametrize(
     "noise",
-    [b"", b"x" * 100, c.encode_message(c.Hello("far", FAR, "default")), c.encode_message(c.Ping(1))],
+    [
+        b"",
+        b"x" * 100,
+        c.encode_message(c.Hello("far", FAR, "default")),
+        c.encode_message(c.Ping(1)),
+    ],
 )
 def test_noise_of_a_dialled_peer_is_counted(side: Linking, peer: Far, noise: bytes) -> None:
     link = met(side, peer)

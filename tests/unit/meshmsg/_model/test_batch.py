@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable
@@ -252,6 +253,7 @@ def steps_of(run: Callable[[], object]) -> int:
         steps += 1
         return count
 
+    gc.disable()  # what is called when it collects counts as well
     sys.setprofile(count)
     sys.settrace(count)
     try:
@@ -259,6 +261,7 @@ def steps_of(run: Callable[[], object]) -> int:
     finally:
         sys.settrace(None)
         sys.setprofile(None)
+        gc.enable()
     return steps
 
 

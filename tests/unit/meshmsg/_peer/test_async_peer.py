@@ -29,11 +29,13 @@ def run(main: Callable[[AsyncPeer, AsyncPeer], Coroutine[Any, Any, None]], **str
     """A publisher and one that is connected to it."""
 
     async def both() -> None:
-        tuning = Tuning(close_timeout_s=0.1, ping_interval_s=0.05)
+        tuning = Tuning(ping_interval_s=0.05)
         streams = [Stream("a.**", **stream)]
-        async with AsyncPeer("pub", streams=streams, tuning=tuning) as pub:
-            async with AsyncPeer("sub", connect=pub.address, tuning=tuning) as sub:
-                await main(pub, sub)
+        async with (
+            AsyncPeer("pub", streams=streams, tuning=tuning) as pub,
+            AsyncPeer("sub", connect=pub.address, tuning=tuning) as sub,
+        ):
+            await main(pub, sub)
 
     asyncio.run(asyncio.wait_for(both(), 60))
 
@@ -145,9 +147,13 @@ def test_events_that_were_published_in_one_task_wake_another() -> None:
 def test_blocked_stream_holds_up_one_task_and_not_the_loop() -> None:
     async def main(pub: AsyncPeer, sub: AsyncPeer) -> None:
         async with await subscribed(pub, sub) as events:
-            with pytest.raises(PublishTimeout, match="sub/"):
+
+            async def publish_until_it_blocks() -> None:
                 while True:
                     await pub.publish("a.b", PAYLOAD, timeout=0.05)
+
+            with pytest.raises(PublishTimeout, match="sub/"):
+                await publish_until_it_blocks()
             task = asyncio.ensure_future(pub.publish("a.b", PAYLOAD))
             await asyncio.sleep(0.01)
             assert not task.done()

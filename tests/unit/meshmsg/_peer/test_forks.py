@@ -66,7 +66,9 @@ def test_part_is_still_known_by_its_kind_and_by_being_another_s() -> None:
     part = Part()
     node = Node(part)
     own(node)
-    told = in_child(lambda: (isinstance(part, Part), is_forked(part), is_forked(node), is_forked(1)))
+    told = in_child(
+        lambda: (isinstance(part, Part), is_forked(part), is_forked(node), is_forked(1))
+    )
     assert told == (True, True, True, False)
 
 

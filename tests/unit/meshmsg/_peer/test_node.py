@@ -70,7 +70,10 @@ def test_without_addresses_it_listens_on_its_interface(opened: Node) -> None:
     ("config", "error"),
     [
         ({"bind": ("tcp://192.0.2.1:4000",)}, BindError),
-        ({"feeds": (Feed("x", "a.**", Multicast("239.255.0.1:1", interface="none")),)}, ConfigError),
+        (
+            {"feeds": (Feed("x", "a.**", Multicast("239.255.0.1:1", interface="none")),)},
+            ConfigError,
+        ),
     ],
 )
 def test_what_cannot_be_opened_leaves_nothing_behind(

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from meshmsg._model.message_fields import NACK_RANGES_MAX
-from meshmsg._runtime.control_sender import REPAIR_UNSENT_BYTES_MAX, ControlSender
-from meshmsg._wire.control import Gone, Message, Nack, Ping, Repair, Unsubscribed, decode_message
-from meshmsg.recovery.stream.quotas import Owner
+from meshmsg._runtime.control_sender import REPAIR_UNSENT_BYTES_MAX
+from meshmsg._wire.control import Gone, Nack, Ping, Repair, Unsubscribed
+from tests.support.wire import Wire
 
 NACK = Nack(7, "pub/a", 3, [(0, 9)], 5)
-
-
-class Wire:
-    """What was sent, and a sender that sends here."""
-
-    def __init__(self, unsent_bytes: int = 0) -> None:
-        self.sent: list[tuple[bytes, list[bytes]]] = []
-        self.unsent_bytes = unsent_bytes
-        self.counters: Counter[str] = Counter()
-        self.sender = ControlSender(
-            self.send, lambda link: self.unsent_bytes, lambda link: Owner("", link), self.counters
-        )
-
-    def send(self, to: bytes, parts: list[bytes]) -> bool:
-        self.sent.append((to, parts))
-        return True
-
-    def messages(self) -> list[Message]:
-        return [decode_message(parts[0]) for _, parts in self.sent]
 
 
 def test_post_sends_a_message_or_its_bytes() -> None:

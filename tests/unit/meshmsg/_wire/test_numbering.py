@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 
 from meshmsg._publish.publisher import PublisherSide
 from meshmsg._wire.frame import FrameBuilder
+from tests.support import processes
 
 #: What lets another thread in, or a finalizer.
 FORBIDDEN = ("CALL", "JUMP_BACKWARD", "BUILD_", "YIELD", "RESUME", "IMPORT", "FORMAT_", "MAKE_")
@@ -103,20 +103,8 @@ def test_threads_that_add_and_seal_lose_and_repeat_nothing() -> None:
     assert [first for first, _ in taken[1:]] == stops[:-1], "without a hole"
 
 
-LOCKED = """
-from meshmsg import Peer, Stream
-from meshmsg._wire.frame import FrameBuilder
-
-FrameBuilder.NEEDS_LOCK = True
-with Peer("pub", streams=[Stream("a.**")]) as pub:
-    assert pub._open_node().publisher.publish.__name__ == "_publish_locked"
-    assert [pub.publish("a.b", n).seq for n in range(1000)] == list(range(1000))
-    assert pub.publish_many("a.b", [1, 2, 3]).seq == 1002
-    assert pub.publish("a.b", 1, key="k").seq == 1003
-"""
-
-
 def test_locked_path_gives_the_same_numbers() -> None:
     # Without the compiled core, which is never used where a lock is needed.
     environment = {**os.environ, "MESHMSG_PURE": "1"}
-    subprocess.run([sys.executable, "-c", LOCKED], env=environment, check=True, timeout=60)
+    command = processes.program("locked_numbers")
+    subprocess.run(command, env=environment, check=True, timeout=60)

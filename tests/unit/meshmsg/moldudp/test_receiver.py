@@ -152,6 +152,28 @@ def test_a_session_that_goes_on_is_kept_whatever_else_is_heard() -> None:
     assert core.counters["other_sessions"] == 18
 
 
+def test_a_session_that_speaks_between_forged_packets_is_kept() -> None:
+    core = receiver()
+    feed(core, 1, 1)
+    core.on_packet("FORGED", 1, [b"x"], False, 0.1)
+    feed(core, 2, 1, now=0.2)
+    core.on_packet("FORGED", 1, [b"x"], False, 0.1 + LINE_S)
+    assert core.session == "S"
+    assert numbers(core) == [1, 2]
+
+
+def test_the_end_of_a_forged_session_is_not_that_of_the_next() -> None:
+    core = receiver()
+    core.on_packet("FORGED", 1, [], True, 0.0)
+    feed(core, 1, 0, ends=True, now=0.1)
+    feed(core, 1, 0, ends=True, now=0.1 + LINE_S)
+    assert core.session == "S"
+    core.on_deadline(END_S)
+    assert not core.ended
+    core.on_deadline(0.1 + LINE_S + END_S)
+    assert core.ended
+
+
 def test_a_session_that_the_user_names_is_the_only_one() -> None:
     core = MoldReceiver("S", 1, TIMING)
     for second in range(20):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmsg._model.config import Stream, Tuning
+from meshmsg._model.config import Stream
 from meshmsg._model.errors import ConfigError
 from meshmsg._peer.peer import Peer
 from meshmsg.testing import (
@@ -98,7 +98,7 @@ def test_packets_that_carried_events_are_counted_apart() -> None:
 
 @pytest.fixture
 def peer() -> Iterator[Peer]:
-    with Peer("me", streams=[Stream("a.**")], tuning=Tuning(close_timeout_s=0.1)) as made:
+    with Peer("me", streams=[Stream("a.**")]) as made:
         yield made
 
 

@@ -532,3 +532,13 @@ def test_join_again_changes_credit_only() -> None:
     assert bench.deal() == {A: [(0, 1)]}
     bench.join(A, prefetch=2)
     assert bench.deal() == {A: [(1, 1)]}
+
+
+def test_a_range_that_is_nobodys_counts_by_what_there_is() -> None:
+    bench = Bench()
+    bench.publish(3)
+    bench.join(A)
+    bench.deal()
+    for number in (A, A + B + 1):  # a member, of what it had and far beyond; a stranger
+        assert bench.group.ack(number, [(0, 1 << 62, 7)] * 2, now=bench.now) <= 2 * 3
+    assert bench.group.stale <= 4 * 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
@@ -212,28 +211,12 @@ def test_name_that_was_given_while_the_folder_was_listed_is_not_missed(
 
 
 def test_reader_in_another_process_follows_a_log_that_is_written(tmp_path: Path) -> None:
-    program = (
-        "import sys, time\n"
-        "from meshmsg._model.event import Loss\n"
-        "from meshmsg.recovery.log.reader import LogReader\n"
-        "next_ = 0\n"
-        "with LogReader(sys.argv[1]) as reader:\n"
-        "    reader.seek_earliest()\n"
-        "    print('ready', flush=True)\n"
-        "    while next_ < 30_000:\n"
-        "        for item in reader.runs():\n"
-        "            assert not isinstance(item, Loss), item\n"
-        "            assert item.frame.first + item.lo == next_, (item, next_)\n"
-        "            next_ = item.frame.stop\n"
-        "        time.sleep(0.001)\n"
-        "print('all', next_)\n"
-    )
     chosen = LogSettings(segment_bytes=300_000, allocate_bytes=50_000)
     with LogWriter(str(tmp_path), STREAM, settings=chosen) as writer:
         writer.begin(7)
         writer.append(frame_of(7, 0, [b"x"]), 0, 1)
         child = processes.start(
-            [sys.executable, "-c", program, writer.folder.path],
+            processes.program("log_follower", writer.folder.path, 30_000),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -1199,13 +1198,12 @@ def test_reader_that_may_not_read_the_tail_is_told() -> None:
 
 def test_readers_in_other_processes_see_a_prefix_at_every_moment(tmp_path: Path) -> None:
     """While this one publishes flat out: never a torn event, each one once, none left out."""
-    program = Path(__file__).resolve().parents[3] / "support" / "programs" / "prefix_reader.py"
     settings = LogSettings(segment_bytes=1 << 20, tail_bytes=16 * 1024)
     with LogWriter(str(tmp_path), STREAM, settings=settings) as writer:
         writer.begin(7)
         readers = [
             processes.start(
-                [sys.executable, str(program), writer.folder.path, str(seed)],
+                processes.program("prefix_reader", writer.folder.path, seed),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

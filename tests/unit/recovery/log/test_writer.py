@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -35,6 +34,7 @@ from meshmsg.recovery.log.reader import LogReader
 from meshmsg.recovery.log.retention import expired
 from meshmsg.recovery.log.writer import LogWriter
 from tests.simulation.log_world import DATA, STREAM, frame_of, items_of
+from tests.support import processes
 
 SECOND_NS = 10**9
 
@@ -235,13 +235,8 @@ def test_epoch_is_on_the_disk_before_its_first_event() -> None:
 
 def test_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), STREAM) as writer:
-        program = (
-            "from meshmsg.recovery.log.writer import LogWriter\n"
-            "from meshmsg._model.errors import LogLocked\n"
-            f"try:\n    LogWriter({str(tmp_path)!r}, {STREAM!r}).open()\n"
-            "except LogLocked as e:\n    print(e.pid, e)\n"
-        )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        command = processes.program("second_writer", tmp_path, STREAM)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.startswith(f"{os.getpid()} {writer.folder.path}: process {os.getpid()} ")
         with pytest.raises(LogLocked):
             LogWriter(str(tmp_path), STREAM).open()
