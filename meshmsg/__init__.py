@@ -5,6 +5,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     cli                                     the command
     spark_sink                              the Spark source and the sink daemon
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    monitor                                 a peer's figures over HTTP, for Prometheus and probes
     _peer                                   what users hold; its node joins the rooms below
     _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks
     _access, _runtime                       who may do what; what threads share
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from meshmsg._model.event import EventsLost, Loss, Position
+    from meshmsg._model.monitor_config import Monitor
     from meshmsg._model.multicast_config import Feed, Multicast
     from meshmsg._model.security_config import Security
     from meshmsg._peer.async_peer import AsyncPeer, AsyncSubscription
@@ -84,6 +86,7 @@ __all__ = [
     "LogLocked",
     "Loss",
     "MeshError",
+    "Monitor",
     "MsgpackCodec",
     "Multicast",
     "NameInUse",
@@ -119,6 +122,7 @@ _HOMES = {
         "._model.config": ("PeerConfig", "Record", "Stream", "Tuning"),
         "._model.discovery_config": ("Discovery",),
         "._model.event": ("EventsLost", "Loss", "Position"),
+        "._model.monitor_config": ("Monitor",),
         "._model.multicast_config": ("Feed", "Multicast"),
         "._peer.peer": ("Peer", "__version__"),
         "._peer.presence": ("PeerChange", "PeerInfo", "PeerWatch"),

@@ -42,6 +42,7 @@ EXPECTED = (
     "LogLocked",
     "Loss",
     "MeshError",
+    "Monitor",
     "MsgpackCodec",
     "Multicast",
     "NameInUse",

@@ -282,6 +282,7 @@ class Node:
             self._server.close(0)
             self._fanout.close(0)
             self.context.close()
+            self._call.wakeup.close()
             self.stopped.set()
             raise
         for owner in (self._server, self._fanout, self._call):
