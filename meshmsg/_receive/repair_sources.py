@@ -324,8 +324,9 @@ class Lending:
         claimed = receiver.claimed
         if claimed and not self._route(source, receiver, claimed, now)[0]:
             is_over = source.admissions and source.admissions[0].epoch > receiver.epoch
-            if is_over and source.ladder.is_refused(claimed):
-                receiver.on_claim_noted()  # nothing after these events will show the gap
+            if is_over and not source.has_publisher and source.ladder.is_refused(claimed):
+                # Nothing after these events will show the gap, and the publisher cannot be asked.
+                receiver.on_claim_noted()
             else:
                 receiver.retract(now=now)
                 source.ladder.withdraw(receiver.proved, now=now)

@@ -12,14 +12,15 @@ Authority: a number is believed only from who can know it.
 | the publisher, beside its data | `on_tail_hint` | when the data path was empty for a while |
 | a repair source that is not the publisher | `on_claim` | never: the number is claimed |
 | a frame of such a source | `on_frame(lent=True)` | below `high`; it proves what it holds |
-| such a source, of an epoch that is over: its claim is lost | `on_claim_noted` | at once |
+| such a source, of an epoch that is over; no publisher | `on_claim_noted` | at once: lost |
 
 `high` is one past the highest number heard of, `proved` one past the highest that is proved; they
 differ while a claim stands.  Claimed numbers are asked for like missing ones, but they are never
 lost: when nobody serves them, or the publisher speaks again, `retract` forgets them.  So a source
 that lies about how far a stream is costs a few requests, and no event and no report.  An epoch that
-is left for good is the exception: a log that has lost the end of it, or all of it, says so, and no
-later number would show the gap.  With one frame of its own such a source could cause as much.
+is left for good while its publisher is not there is the exception: a log that has lost the end of
+it, or all of it, says so, and no later number would show the gap.  With one frame of its own such a
+source could cause as much.
 
 Where connections are not bound to peers, whoever a subscriber reads from can send a heartbeat or a
 frame with another publisher's stream in it.  The publisher's own connection is the judge: a number

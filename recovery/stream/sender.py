@@ -159,8 +159,9 @@ class StreamSender:
         words = (topic, payloads, time_ns, raw, keys, headers, length, now)
         if self.log is None:
             return self._seal_run(None, *words)
-        with self.log.frame:
-            return self._seal_run(self.log, *words)
+        with self.log.frame:  # a `return` within would leave a moment for an interrupt
+            frame = self._seal_run(self.log, *words)
+        return frame
 
     def _seal_run(
         self,
