@@ -3,7 +3,8 @@
     python benchmarks/idle.py [--seconds 6] [--json FILE]
 
 A publisher in one process, connected subscribers in another: one or ten peers, whose consumers
-wait for events or are busy elsewhere.  Times are those of the process that is named.
+wait for events or are busy elsewhere.  Times are those of the process that is named.  Ten peers are
+measured twice: connected to the publisher and nobody else, and as a mesh, each with all others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 START_S = 30.0
 #: What a peer does in its first seconds is not idling.
 SETTLE_S = 4.0
+#: ... and to find all others takes longer.
+MESH_SETTLE_S = 12.0
 TOPIC = "idle.events"
 PROCESSES = get_context("spawn")
 
@@ -47,60 +50,64 @@ class Setting:
     """One measurement."""
 
     who: str
-    subscriber: Callable[[Connection, int, float], None]
+    subscriber: Callable[[Connection, int, float, str], None]
     peers: int = 1
     most: float | None = None
+    discovery: str = "none"
 
 
-def _idle_ms(seconds: float) -> float:
-    time.sleep(SETTLE_S)
+def _idle_ms(seconds: float, discovery: str = "none") -> float:
+    time.sleep(SETTLE_S if discovery == "none" else MESH_SETTLE_S)
     used_s = time.process_time()
     time.sleep(seconds)
     return (time.process_time() - used_s) * 1e3 / seconds
 
 
-def publisher(boss: Connection, peers: int, seconds: float) -> None:
+def publisher(boss: Connection, peers: int, seconds: float, discovery: str) -> None:
     """Publish a few events, and nothing more."""
     from meshmsg import Peer, Stream
 
-    with Peer("publisher", streams=Stream(TOPIC)) as peer:
+    with Peer("publisher", streams=Stream(TOPIC), discovery=discovery) as peer:
         boss.send(peer.address)
         peer.wait_for_subscribers(TOPIC, peers, timeout=START_S)
         for _ in range(10):
             peer.publish(TOPIC, b"event")
         peer.flush(timeout=START_S)
-        boss.send(_idle_ms(seconds))
+        boss.send(_idle_ms(seconds, discovery))
         boss.recv()
 
 
-def waiting(boss: Connection, peers: int, seconds: float) -> None:
+def waiting(boss: Connection, peers: int, seconds: float, discovery: str) -> None:
     """Subscribers that wait for events."""
-    _subscribers(boss, peers, seconds, busy=False)
+    _subscribers(boss, peers, seconds, discovery, busy=False)
 
 
-def busy(boss: Connection, peers: int, seconds: float) -> None:
+def busy(boss: Connection, peers: int, seconds: float, discovery: str) -> None:
     """Subscribers whose consumers do something else."""
-    _subscribers(boss, peers, seconds, busy=True)
+    _subscribers(boss, peers, seconds, discovery, busy=True)
 
 
-def _subscribers(boss: Connection, peers: int, seconds: float, *, busy: bool) -> None:
+def _subscribers(
+    boss: Connection, peers: int, seconds: float, discovery: str, *, busy: bool
+) -> None:
     from meshmsg import Peer
 
     address = boss.recv()
     with ExitStack() as stack:
         subscriptions = []
         for n in range(peers):
-            peer = stack.enter_context(Peer(f"subscriber{n}", connect=address))
+            peer = Peer(f"subscriber{n}", connect=address, discovery=discovery)
+            stack.enter_context(peer)
             subscriptions.append(stack.enter_context(peer.subscribe(TOPIC, start="earliest")))
         for events in subscriptions:
             assert events.get(timeout=START_S) is not None
             if not busy:
                 threading.Thread(target=list, args=(events,), daemon=True).start()
-        boss.send(_idle_ms(seconds))
+        boss.send(_idle_ms(seconds, discovery))
         boss.recv()
 
 
-def raw_publisher(boss: Connection, peers: int, seconds: float) -> None:
+def raw_publisher(boss: Connection, peers: int, seconds: float, discovery: str) -> None:
     """An XPUB socket that was used once."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     out = context.socket(zmq.XPUB)
@@ -113,7 +120,7 @@ def raw_publisher(boss: Connection, peers: int, seconds: float) -> None:
     context.destroy(linger=0)
 
 
-def raw_subscriber(boss: Connection, peers: int, seconds: float) -> None:
+def raw_subscriber(boss: Connection, peers: int, seconds: float, discovery: str) -> None:
     """A SUB socket whose consumer waits."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     into = context.socket(zmq.SUB)
@@ -131,6 +138,7 @@ SETTINGS = (
     Setting("a peer whose consumer is busy", busy, 1, 2.0),
     Setting("ten peers whose consumers wait", waiting, 10, 10.0),
     Setting("ten peers whose consumers are busy", busy, 10, 10.0),
+    Setting("a mesh of eleven, ten of them here", waiting, 10, 10.0, "gossip"),
 )
 
 
@@ -140,7 +148,9 @@ def measure(setting: Setting, seconds: float) -> list[Row]:
     roles = (raw_publisher if raw else publisher, setting.subscriber)
     lines = [PROCESSES.Pipe() for _ in roles]
     processes = [
-        PROCESSES.Process(target=role, args=(line[1], setting.peers, seconds), daemon=True)
+        PROCESSES.Process(
+            target=role, args=(line[1], setting.peers, seconds, setting.discovery), daemon=True
+        )
         for role, line in zip(roles, lines, strict=True)
     ]
     for process in processes:

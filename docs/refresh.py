@@ -6,6 +6,7 @@ A marker stands on the line before what is quoted, and what follows it is replac
 
     <!-- from examples/01_hello.py -->      the code block that follows: the whole file
     <!-- fields of Stream -->               the table that follows: fields, defaults, docstrings
+    <!-- metrics -->                        the table that follows: what a monitor shows
 
 tests/docs/test_docs.py fails where a page is out of date.
 """
@@ -20,15 +21,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meshmsg import Discovery, Feed, Multicast, PeerConfig, Record, Security, Stream, Tuning
+from meshmsg import (
+    Discovery,
+    Feed,
+    Monitor,
+    Multicast,
+    PeerConfig,
+    Record,
+    Security,
+    Stream,
+    Tuning,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
-_KINDS = (Stream, Multicast, Feed, Discovery, Record, Security, Tuning, PeerConfig)
+_KINDS = (Stream, Multicast, Feed, Discovery, Record, Security, Monitor, Tuning, PeerConfig)
 CONFIG_CLASSES = {kind.__name__: kind for kind in _KINDS}
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
 _QUOTE = re.compile(r"<!-- from (?P<path>\S+) -->\n+```[a-z]*\n.*?^```$", re.DOTALL | re.MULTILINE)
 _FIELDS = re.compile(r"<!-- fields of (?P<name>\w+) -->\n(?:\|[^\n]*\n)*")
+_METRICS = re.compile(r"<!-- metrics -->\n(?:\|[^\n]*\n)*")
 
 
 def pages() -> list[Path]:
@@ -38,7 +50,31 @@ def pages() -> list[Path]:
 
 def refreshed(text: str) -> str:
     """A page's text with everything quoted as it is now."""
-    return _FIELDS.sub(_fields, _QUOTE.sub(_quote, text))
+    return _METRICS.sub(_metrics, _FIELDS.sub(_fields, _QUOTE.sub(_quote, text)))
+
+
+def _metrics(found: re.Match[str]) -> str:
+    lines = ["<!-- metrics -->", "| metric | labels | kind | |", "|---|---|---|---|"]
+    for metric in metrics():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.shown}` | {labels} | {metric.kind} | {metric.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> list[Any]:
+    """Every metric of a peer's monitor, in the order in which they stand in the code."""
+    from meshmsg.monitor import answers, parts, peer_metrics
+    from meshmsg.monitor.metrics import Metric
+
+    found: dict[Metric, None] = {}
+    for module in (answers, parts, peer_metrics):
+        for value in vars(module).values():
+            if isinstance(value, Metric):
+                found[value] = None
+            elif isinstance(value, dict | tuple):
+                several = value.values() if isinstance(value, dict) else value
+                found |= {one: None for one in several if isinstance(one, Metric)}
+    return list(found)
 
 
 def _quote(found: re.Match[str]) -> str:

@@ -6,6 +6,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     spark_sink                              the Spark source and the sink daemon
     market                                  the market of `meshmsg demo market`
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    monitor                                 a peer's figures over HTTP, for Prometheus and probes
     testing                                 what users' own tests need
     _peer                                   what users hold; its node joins the rooms below
     _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from meshmsg._model.event import EventsLost, Loss, Position
+    from meshmsg._model.monitor_config import Monitor
     from meshmsg._model.multicast_config import Feed, Multicast
     from meshmsg._model.security_config import Security
     from meshmsg._peer.async_peer import AsyncPeer, AsyncSubscription
@@ -86,6 +88,7 @@ __all__ = [
     "LogLocked",
     "Loss",
     "MeshError",
+    "Monitor",
     "MsgpackCodec",
     "Multicast",
     "NameInUse",
@@ -121,6 +124,7 @@ _HOMES = {
         "._model.config": ("PeerConfig", "Record", "Stream", "Tuning"),
         "._model.discovery_config": ("Discovery",),
         "._model.event": ("EventsLost", "Loss", "Position"),
+        "._model.monitor_config": ("Monitor",),
         "._model.multicast_config": ("Feed", "Multicast"),
         "._peer.peer": ("Peer", "__version__"),
         "._peer.presence": ("PeerChange", "PeerInfo", "PeerWatch"),

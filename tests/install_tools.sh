@@ -7,7 +7,9 @@
 # file NOTE, from where the tests that need it take their reason (see tests/support/tools.py).
 
 note=$1
-commands=${TOOLS:-tshark:tshark dumpcap:tshark nft:nftables ip:iproute2} # command:package
+tools=${note%/*}/tools # where is unpacked what would start a service if it were installed
+needed="tshark:tshark dumpcap:tshark nft:nftables ip:iproute2 prometheus:prometheus promtool:prometheus"
+commands=${TOOLS:-$needed} # command:package
 
 missing_packages() {
     for pair in $commands; do
@@ -21,11 +23,23 @@ apt() {
         -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 "$@" 2>&1
 }
 
-install() {
-    apt install -y --no-install-recommends $packages </dev/null
+unpack() {
+    mkdir -p "$tools" &&
+        (cd "$tools" && apt download "$1" && dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb)
 }
 
-PATH=$PATH:/usr/sbin:/sbin
+install() {
+    wanted=
+    for package in $packages; do
+        case $package in
+        prometheus) unpack "$package" || return ;;
+        *) wanted="$wanted $package" ;;
+        esac
+    done
+    [ -z "$wanted" ] || apt install -y --no-install-recommends $wanted </dev/null
+}
+
+PATH=$PATH:/usr/sbin:/sbin:$tools/usr/bin
 packages=$(missing_packages)
 if [ -z "$packages" ]; then
     rm -f "$note"

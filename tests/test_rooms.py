@@ -42,6 +42,7 @@ EXPECTED = (
     "LogLocked",
     "Loss",
     "MeshError",
+    "Monitor",
     "MsgpackCodec",
     "Multicast",
     "NameInUse",
@@ -139,7 +140,7 @@ def test_contracts_see_the_linked_rooms_and_imports_for_types() -> None:
         ("numpy", {"spark_sink", "statsd"}),
         ("pynng", {"nanomsg"}),
         ("pyspark", {"spark_sink"}),
-        ("socket", {"moldudp", "statsd", "transports", "webhooks"}),
+        ("socket", {"moldudp", "monitor", "statsd", "transports", "webhooks"}),
         ("zmq", {"transports"}),
     ],
 )

@@ -305,7 +305,7 @@ class Batch:
 
 
 if COMPILED:
-    _speed.set_up_batches(Batch)
+    _speed.set_up_batches(Batch, Event)
     # Read once an event: the same as the property, without the call of a Python function.
     _slow_data: Any = Event.__dict__["data"].fget
     Event.data = _speed.data_of(Event, Undecodable, _slow_data)  # type: ignore[method-assign]

@@ -20,6 +20,7 @@ from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery, check_targe
 from meshmsg._model.errors import EVENT_BYTES_MAX, ConfigError, TopicError
 from meshmsg._model.log_policy import FsyncWord, Retention
 from meshmsg._model.message_fields import ADDRESSES_MAX, STREAMS_MAX
+from meshmsg._model.monitor_config import Monitor
 from meshmsg._model.multicast_config import Feed, Multicast
 from meshmsg._model.security_config import Security
 from meshmsg._model.topics import Pattern, check_pattern, check_topic
@@ -313,6 +314,9 @@ class PeerConfig:
     security: Security | None = None
     """A `Security`: keys without which nobody takes part; `None`: what `MESHMSG_KEYS`,
     `MESHMSG_MESH_KEY_FILE` or `MESHMSG_MESH_KEY` say, or none."""
+    monitor: Monitor | None = None
+    """Where its figures are shown: `"127.0.0.1:9401"`, or a `Monitor`; `None`: what
+    `MESHMSG_MONITOR` says, or nowhere."""
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
@@ -368,6 +372,7 @@ class PeerConfig:
             problem = "is not a Security: write Security(mesh_key='...') or Security(key_dir='...')"
             raise ConfigError("security", problem)
         self._check_secured()
+        set_field(self, "monitor", Monitor.of(self.monitor))
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
 
@@ -378,7 +383,12 @@ class PeerConfig:
             raise ConfigError("feeds", f"{problem}: connect to the publisher, or use a mesh key")
 
 
-_PATHS = (("peer", "data_dir"), ("security", "key_dir"), ("security", "mesh_key_file"))
+_PATHS = (
+    ("peer", "data_dir"),
+    ("peer", "monitor", "token_file"),
+    ("security", "key_dir"),
+    ("security", "mesh_key_file"),
+)
 
 
 def load_toml(path: str | Path) -> PeerConfig:
@@ -393,8 +403,10 @@ def load_toml(path: str | Path) -> PeerConfig:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"is not TOML: {error}") from None
-    for table, key in _PATHS:
-        values = tables.get(table)
+    for *way, key in _PATHS:
+        values: Any = tables
+        for table in way:
+            values = values.get(table) if isinstance(values, dict) else None
         if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
             values[key] = str(path.parent / Path(values[key]).expanduser())
     try:
@@ -424,6 +436,8 @@ def config_from_tables(tables: Mapping[str, Any]) -> PeerConfig:
     _only(values, known, "peer.")
     if isinstance(values.get("discovery"), dict):  # or one of its words
         values["discovery"] = _table(Discovery, values["discovery"], "peer.discovery.")
+    if isinstance(values.get("monitor"), dict):
+        values["monitor"] = _table(Monitor, values["monitor"], "peer.monitor.")
     if "security" in tables:
         values["security"] = _table(Security, tables["security"], "security.")
     values |= {

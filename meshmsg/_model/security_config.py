@@ -162,7 +162,7 @@ def read_secret(path: Path) -> bytes:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}{hint}") from None
 
 
-def read_own(path: Path, others: int, may: str, bytes_max: int) -> bytes:
+def read_own(path: Path | str, others: int, may: str, bytes_max: int) -> bytes:
     """The content of a file of ours, of which others have none of these rights.
 
     Raises `ConfigError` and `OSError`.

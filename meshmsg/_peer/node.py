@@ -39,7 +39,7 @@ from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
 from meshmsg._peer.served_streams import ServedStreams
 from meshmsg._peer.stats import inlet_stats
-from meshmsg._publish.publisher import PublisherSide
+from meshmsg._publish.publisher import LOOK_S, PublisherSide
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
 from meshmsg._receive.incoming_stream import Join, StartAt
@@ -114,21 +114,20 @@ class Node:
         self._calls: deque[Callable[[], None]] = deque()
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
         self._reported: set[Intake] = set()  # their consumers have come a good way
-        self._muted: dict[Inlet, float] = {}
+        self._muted: dict[Inlet | FanoutServer, float] = {}
         self._open_sockets(keyring)
         self._compose(keyring)
         # What a turn does; each says when to come again.  After something came, all are called:
         # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
+            self._on_ping,
             self.publisher.on_tick,
             self.reception.on_tick,
             self._tend_inlets,
-            self._say_status,
             self.questions.on_tick,
             self.finder.on_tick,
             self.offers.on_tick,
             self.links.on_tick,
-            self._on_ping,
             self._unmute,
             self._end_farewells,
             self.gate.on_tick,
@@ -283,6 +282,7 @@ class Node:
             self._server.close(0)
             self._fanout.close(0)
             self.context.close()
+            self._call.wakeup.close()
             self.stopped.set()
             raise
         for owner in (self._server, self._fanout, self._call):
@@ -416,6 +416,12 @@ class Node:
             self._muted[inlet] = time.monotonic() + muted_s
 
     def _unmute(self, now: float) -> float:
+        in_vain = self.publisher.subscribers.called_in_vain and not self.publisher.is_idle
+        if in_vain and self._fanout not in self._muted:
+            # ZeroMQ calls for each 256 messages that left, too.  The publisher looks at its streams
+            # as often as this: the thread need not get in the way of who publishes for that.
+            self._poller.remove(self._fanout)
+            self._muted[self._fanout] = now + LOOK_S
         for inlet in [inlet for inlet, due in self._muted.items() if due <= now]:
             del self._muted[inlet]
             self._poller.add(inlet)
@@ -442,12 +448,8 @@ class Node:
             raise failure
         return self._look_again(now)
 
-    def _say_status(self, now: float) -> float:
-        while self._reported:
-            self.reports.want(self._reported.pop(), self._table.up())
-        return self.reports.on_tick(now)
-
     def _on_ping(self, now: float) -> float:
+        """Ask for signs of life, and say how far subscriptions are: both leave at once."""
         if now >= self._ping_due:
             self._ping_due = now + self.tuning.ping_interval_s
             settle_loans()  # of who has fallen silent
@@ -460,12 +462,14 @@ class Node:
                 self.reports.want(intake, self._table.up())
             for member in list(self.members.values()):
                 member.sign_of_life()
-        return self._ping_due
+        while self._reported:
+            self.reports.want(self._reported.pop(), self._table.up())
+        return min(self._ping_due, self.reports.on_tick(now))
 
     def _look_again(self, now: float) -> float:
         """When to see whether a consumer is too busy to read, or to say what it has done."""
         says = [member.settle_due() for member in list(self.members.values())]
-        due = self._background.look(list(self.intakes.values()), now)
+        due = self._background.look(list(self.intakes.values()), now, self._ping_due)
         return min(due, *says) if says else due
 
     def _drain_outgoing(self, most: int = MESSAGES_A_TURN // 4) -> None:  # one answer

@@ -23,6 +23,8 @@ from meshmsg._model.config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tu
 from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._model.errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._model.event import Position
+from meshmsg._model.extras import need
+from meshmsg._model.monitor_config import Monitor
 from meshmsg._model.multicast_config import Feed
 from meshmsg._model.security_config import Security
 from meshmsg._model.topics import TopicFilter, check_topic, foreign_wildcards
@@ -76,6 +78,7 @@ class PeerBase:
         record: str | Sequence[str] | Record | None = None,
         discovery: Discovery | str | None = None,
         security: Security | None = None,
+        monitor: Monitor | str | None = None,
         tuning: Tuning | None = None,
     ) -> None:
         self.config = PeerConfig(
@@ -91,9 +94,11 @@ class PeerBase:
             record=Record.of(record),
             discovery=Discovery.from_env(os.environ) if discovery is None else discovery,  # type: ignore[arg-type]
             security=Security.from_env(os.environ) if security is None else security,
+            monitor=Monitor.from_env(monitor, os.environ),
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None
+        self._monitor: Any = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._was_open = False
 
@@ -116,6 +121,11 @@ class PeerBase:
         """Figures of streams, subscriptions, links and counters, as plain data."""
         return self._open_node().stats()
 
+    @property
+    def monitor(self) -> Any:
+        """The `MonitorServer` that shows its figures, or `None`; see `meshmsg.monitor`."""
+        return self._monitor
+
     def peers(self) -> list[PeerInfo]:
         """The other peers that are here, with what they do; see `watch_peers`."""
         return self._open_node().finder.peers()
@@ -132,12 +142,24 @@ class PeerBase:
             self._open_node().open()
         if self._node is not None or self._was_open:
             raise ClosedError("a peer is opened once: make a new one")
-        node = Node(self.config, __version__)
-        own(node)
-        node.open()
-        self._node = node
+        monitor = self._open_monitor()
+        try:
+            node = Node(self.config, __version__)
+            own(node)
+            node.open()
+        except BaseException:
+            if monitor is not None:
+                monitor.close()
+            raise
+        self._node, self._monitor = node, monitor
         self._was_open = True
-        self._finalizer = weakref.finalize(self, _abandon, node)
+        self._finalizer = weakref.finalize(self, _abandon, node, monitor)
+
+    def _open_monitor(self) -> Any:
+        """Listen where figures are asked for.  That room is above this one: found by its name."""
+        if self.config.monitor is None:
+            return None
+        return need("meshmsg.monitor", "monitor", "monitor").open_monitor(self)
 
     def _open_node(self) -> Node:
         if self._node is None:
@@ -232,6 +254,14 @@ class PeerBase:
             return
         if self._finalizer is not None:
             self._finalizer.detach()
+        monitor, self._monitor = self._monitor, None
+        try:
+            self._drain(node, deadline)
+        finally:
+            if monitor is not None:
+                monitor.close()
+
+    def _drain(self, node: Node, deadline: float) -> None:
         with contextlib.suppress(LogError, WaitTimeout):  # what matters of it, closing finds too
             node.publisher.durable.flush(max(0.0, deadline - time.monotonic()))
         left = max(0.0, deadline - time.monotonic())
@@ -241,7 +271,7 @@ class PeerBase:
             warnings.warn(
                 f"peer {node.config.name!r} closed before these had received everything: {names}",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         node.publisher.finish()
         failed = None if node.recorder is None else node.recorder.stop()
@@ -256,10 +286,12 @@ class PeerBase:
             raise failed
 
 
-def _abandon(node: Node) -> None:
-    """Of a peer that was never closed: end its thread, promise nothing."""
+def _abandon(node: Node, monitor: Any) -> None:
+    """Of a peer that was never closed: end its threads, promise nothing."""
     if not is_forked(node) and not node.stopped.is_set():
         warnings.warn(f"peer {node.config.name!r} was not closed", ResourceWarning, stacklevel=2)
+        if monitor is not None:
+            monitor.close()
         node.stop(0.0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from meshmsg._groups.consumer import Member
 from meshmsg._receive.subscription_io import Intake
+from meshmsg.recovery.stream.receiver import StreamReceiver
 
 
 def inlet_stats(name: str, inlet: Intake | Member) -> dict[str, Any]:
@@ -43,6 +44,12 @@ def _unheard(intake: Intake) -> Counter[str]:
     return counters
 
 
+def repair_times(receiver: StreamReceiver | None) -> dict[str, Any]:
+    """How long repairs took, once there was one."""
+    times = None if receiver is None else receiver.repairs
+    return {} if times is None else {"repair_s": times.as_dict()}
+
+
 def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
     return {
         "name": name,
@@ -61,6 +68,7 @@ def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
                 "delivered": source.books.delivered,
                 "filtered": source.books.filtered,
                 "lost": dict(source.books.lost),
+                **repair_times(source.receiver),
                 **({"multicast": source.packets.stats()} if source.packets else {}),
             }
             for source in intake.sources()

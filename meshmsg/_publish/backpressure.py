@@ -46,17 +46,20 @@ class StreamGates:
                     outlet.gate_waiters.append(on_gate)
                 return False
             self._counters["publish_waits"] += 1
-            deadline = None if timeout is None else time.monotonic() + timeout
+            began = time.monotonic()
+            deadline = None if timeout is None else began + timeout
             while outlet.gated and not self.closed:
                 self.check_name(outlet)
                 left = SIGNALS_S if deadline is None else deadline - time.monotonic()
                 if left <= 0 and not outlet.is_full():
                     self.open(outlet)  # it would have been better to wait, and was not asked for
                 elif left <= 0:
+                    outlet.note_wait(time.monotonic() - began)
                     names = list(outlet.blockers().values())
                     raise PublishTimeout(outlet.stream, timeout or 0.0, names)
                 else:
                     self._changed.wait(min(left, SIGNALS_S))
+            outlet.note_wait(time.monotonic() - began)
             if self.closed:
                 raise ClosedError(f"{self.closed_text}, while the stream was blocked")
             return True

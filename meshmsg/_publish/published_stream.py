@@ -14,6 +14,7 @@ from meshmsg._wire.open_frame import OpenFrame
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.spill import SpillLog
 from meshmsg.recovery.log.writer import LogWriter
+from meshmsg.recovery.stream.histogram import Histogram
 from meshmsg.recovery.stream.sender import SenderPolicy, StreamSender
 
 log = logging.getLogger("meshmsg.peer")
@@ -33,6 +34,7 @@ class Outlet(OpenFrame):
         "config",
         "event_bytes_max",
         "gate_waiters",
+        "waits",
         "has_groups",
         "log",
         "marked_by",
@@ -95,6 +97,7 @@ class Outlet(OpenFrame):
         self.dirty = False  #: the gathering thread was called for the open frame
         self.gated = False  #: publishing has to wait, or is over
         self.gate_waiters: list[Callable[[], None]] = []
+        self.waits: Histogram | None = None  #: of `publish`, once there was one
         self.has_groups = False  #: that take events
         self.sent_ns = 0  #: when the last frame left
         self.due_ns = 0  #: an event after this time sends the open frame
@@ -140,6 +143,11 @@ class Outlet(OpenFrame):
     def is_shut(self) -> bool:
         """Whether publishing has to wait, or should for a moment."""
         return self.is_full() or self.sender.flow.is_crowded(time.monotonic())
+
+    def note_wait(self, waited_s: float) -> None:
+        """Count for how long a thread waited to publish."""
+        self.waits = self.waits or Histogram()
+        self.waits.add(waited_s)
 
     def blockers(self) -> dict[int, str]:
         """Whom publishing waits for, by subscription: their names."""

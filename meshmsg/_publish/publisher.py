@@ -79,7 +79,8 @@ RUSH_NS = 200_000_000
 #: Streams that become due one after the other within this time of each other may be a rush.
 RUSH_GAP_NS = 20_000
 #: How often streams are looked at, at least: whoever publishes does not call the I/O thread for the
-#: heartbeat after an event, and to send takes the call from subscriptions that have come.
+#: heartbeat after an event, and to send takes the call from subscriptions that have come.  While
+#: nobody publishes, as often as idle streams have heartbeats (`heartbeat_max_s`).
 LOOK_S = 0.2
 #: A look at all streams takes at most one part in this many of the I/O thread's time.
 LOOK_SHARE = 10
@@ -122,6 +123,8 @@ class PublisherSide:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         self._dirty: deque[Outlet] = deque()
         self._sending = False  # a frame is leaving
+        self._published = 0  # events, when the streams were looked at last
+        self.is_idle = True  #: nothing was published before that, since the look before
         self.gates = gates = StreamGates(streams, self._routes)
         self._pass = gates.wait  # the compiled core calls it by this name
         self.durable = durable = DurableSide(config, streams, control, wake, self._send_safe)
@@ -665,8 +668,12 @@ class PublisherSide:
         """Look at all streams, unless that would take too much time; returns when to look again."""
         if now >= self._look_from:
             began = time.monotonic()  # later than `now`, if somebody had the lock
-            due = now + LOOK_S if self._outlets else NEVER
-            for outlet in self._outlets.values():
+            outlets = self._outlets.values()
+            published, self._published = self._published, sum(outlet.next for outlet in outlets)
+            self.is_idle = published == self._published
+            look_s = self._tuning.heartbeat_max_s if self.is_idle else LOOK_S
+            due = now + look_s if outlets else NEVER
+            for outlet in outlets:
                 if outlet.packets is None:
                     due = min(due, self._tend(outlet, now))
             self._look_from = now + min(LOOK_S, LOOK_SHARE * (time.monotonic() - began))
@@ -689,7 +696,7 @@ class PublisherSide:
         else:
             if sender.heartbeat_due() <= now:
                 fanout.send(sender.heartbeat(now=now).encode())
-            due = sender.heartbeat_due()
+            due = max(sender.heartbeat_due(), 0.0 if self.is_idle else now + LOOK_S)
         if sender.holds:
             self._send_safe(outlet)  # of whoever was interrupted while it waited
         if outlet.gated:

@@ -49,6 +49,7 @@ def stream_stats(outlet: Outlet, now: float, groups: list[dict[str, Any]]) -> di
         "dropped": sender.buffer.discarded_claimed,
         "blocked": outlet.gated,
         "blocked_by": list(blockers.values()),
+        **({} if outlet.waits is None else {"wait_s": outlet.waits.as_dict()}),
         **({} if outlet.packets is None else {"multicast": _packet_stats(outlet)}),
         **({} if outlet.log is None else {"log": outlet.log.stats()}),
         **({} if outlet.spill is None else {"spill": outlet.spill.stats()}),

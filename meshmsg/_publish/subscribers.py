@@ -106,6 +106,7 @@ class Subscribers:
         self.tokens: set[int] = set()  #: of those whose pipes are there
         self.finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)  #: of those who left
         self.called = True  #: the data socket may have something to tell
+        self.called_in_vain = False  #: it had nothing to tell the last time
         self._asked = 0
 
     # --- what they say: the I/O thread ---
@@ -366,7 +367,9 @@ class Subscribers:
         assert fanout is not None
         if not (self.called or self._outlets):
             return NEVER
-        for came, topic in fanout.drain():
+        seen = fanout.drain()
+        self.called_in_vain = self.called and not seen
+        for came, topic in seen:
             if len(topic) != 12 or topic[:4] != subscription_token(0)[:4]:
                 continue
             sub = int.from_bytes(topic[4:], "little")

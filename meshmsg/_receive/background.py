@@ -34,22 +34,25 @@ class Background:
         self._watched: dict[Intake, list[Arrival]] = {}
         self._rests: dict[Intake, float] = {}  # until when
 
-    def look(self, intakes: list[Intake], now: float) -> float:
-        """Watch those whose consumers are busy, and no others; returns when to look again."""
+    def look(self, intakes: list[Intake], now: float, calm_due: float) -> float:
+        """Watch those whose consumers are busy, and no others; returns when to look again.
+
+        For a consumer that waits the I/O thread need not wake up before `calm_due`.
+        """
         for gone in (self._watched.keys() | self._rests.keys()) - set(intakes):
             self._forget(gone)
-        return min((self._look_at(intake, now) for intake in intakes), default=NEVER)
+        return min((self._look_at(intake, now, calm_due) for intake in intakes), default=NEVER)
 
     def on_arrival(self, arrival: Arrival, now: float) -> None:
         """Something came; the turn that follows reads it."""
         self._unwatch(arrival.intake)
         self._rests[arrival.intake] = now + REST_S
 
-    def _look_at(self, intake: Intake, now: float) -> float:
+    def _look_at(self, intake: Intake, now: float, calm_due: float) -> float:
         busy_at = intake.driven_at + intake.background_s
         if now < busy_at or intake.closed:
             self._forget(intake)
-            return busy_at
+            return busy_at if intake.driven_at <= now else max(busy_at, calm_due)
         rest = self._rests.get(intake, 0.0)
         if now < rest:
             return rest

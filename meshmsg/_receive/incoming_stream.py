@@ -208,6 +208,7 @@ class Source:
         "overs",
         "packets",
         "receiver",
+        "report_bytes",
         "said",
         "seen_at",
         "stash",
@@ -283,6 +284,7 @@ class Source:
 
     def _describe(self, info: StreamInfo, link: Any) -> None:
         self.info = info
+        self.report_bytes = -(-info.window_bytes // 4)  #: taken, before its publisher hears of it
         #: What its publisher may say in it, where peers are told apart.
         self.only = Pattern(info.topics) if getattr(link, "user", b"") else None
         self.keeps = Verdicts()  #: what the subscription takes of it

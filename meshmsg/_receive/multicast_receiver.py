@@ -351,6 +351,8 @@ class PacketSource:
         figures: dict[str, Any] = dict(counters)
         if receiver is not None:
             figures |= {"next": receiver.next, "missing": receiver.missing}
+            if receiver.repairs is not None:
+                figures["repair_s"] = receiver.repairs.as_dict()
         if self.seal is not None:
             figures["generation"] = self.seal.opener.keys.generation
         per_line = receiver.lines if receiver is not None else [Counter[str]() for _ in self.lines]

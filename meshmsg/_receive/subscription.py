@@ -227,9 +227,17 @@ class SubscriptionBase:
         if not intake.lock.acquire(blocking=False):  # somebody waits in there: for more, if we ask
             return False
         try:
-            if intake.closed or intake.loss_is_next() or not intake.pump(time.monotonic()):
+            if intake.closed or intake.loss_is_next():
                 return False
-            return not intake.loss_is_next() and intake.take(as_events=True) is not None
+            if intake.take(as_events=True) is not None:
+                return True
+            now = time.monotonic()
+            got = intake.receive(now, now, as_events=True)
+            if got is None or isinstance(got, Batch):
+                return got is not None
+            if not (got or intake.pump(now)) or intake.loss_is_next():
+                return False
+            return intake.take(as_events=True) is not None
         finally:
             intake.lock.release()
 
@@ -294,7 +302,8 @@ class Subscription(SubscriptionBase):
             event = next(intake.iterator, None)
             if event is not None:
                 return event
-            self._check_open()
+            if intake.closed:
+                self._check_open()
             if self._next_batch(deadline, as_events=True) is None:
                 self._check_open()
                 return None
@@ -363,7 +372,7 @@ class Subscription(SubscriptionBase):
         lock = intake.lock
         try:
             # Taken inside `try`, and released by its owner only: Ctrl-C may come in between.
-            if not lock.acquire(timeout=_left(deadline)):
+            if not (lock.acquire(blocking=False) or lock.acquire(timeout=_left(deadline))):
                 return None
             while not intake.closed:
                 found = intake.take(as_events=as_events)

@@ -47,6 +47,7 @@ from meshmsg._receive.incoming_stream import (
     Source,
     StartAt,
     Sweep,
+    TailHint,
     figures_of,
     heard_next,
     row_of,
@@ -182,8 +183,22 @@ class Intake:
 
     def notify(self, notice: Notice) -> None:
         """Hand in what came by the control channel."""
+        if isinstance(notice, TailHint) and self._is_stale(notice):
+            return  # each second, of each idle stream: nobody need be woken for it
         self.inbox.append(notice)
         self.wake()
+
+    def _is_stale(self, hint: TailHint) -> bool:
+        """Return True when a hint says no more than what was received; any thread."""
+        source = self.incoming.by_name.get(hint.stream)
+        receiver = None if source is None else source.receiver
+        return (
+            receiver is not None
+            and receiver.epoch == hint.epoch
+            and receiver.next == receiver.high == hint.next
+            and not hint.final
+            and hint.lender is None
+        )
 
     def wake(self) -> None:
         """Have whoever drives look at the inbox."""
@@ -303,12 +318,12 @@ class Intake:
             return None if hurried and not (self.inbox or incoming.leavers) else False
         try:
             if take_next(self, data, now, as_events):
-                return self.current or True
+                return True if self.current is None else self.current
         except Exception:
             self.guard.failed("a message")
             return True
         self._on_message(data, now)
-        return True
+        return bool(self._ready)  # after a heartbeat nothing is expected soon
 
     def _receive_packets(self, hurried: bool, as_events: bool) -> bool:
         """Take in the next datagram where all streams come by one line; `False`: then `pump`."""
@@ -458,7 +473,7 @@ class Intake:
 
     def _note_consumed(self, source: Source, size: int) -> None:
         source.unreported_bytes += size
-        if source.unreported_bytes * 4 >= source.info.window_bytes:
+        if source.unreported_bytes >= source.report_bytes:
             source.unreported_bytes = 0
             self._report()
 

@@ -1,63 +1,134 @@
 """Tells the peers of this process when much comes in.
 
 Whoever sends a peer much costs time of the threads with which ZeroMQ reads: connections are looked
-at for those that never finish a message only while that is so (see `_access.connections`).  Nothing
-in the kernel calls when it is, so one thread looks at the clocks, for all peers of a process: the
-peers themselves sleep meanwhile.
+at for those that never finish a message only while that is so (see `_access.connections`).  Linux
+has timers that run by the clock of a thread (`timer_create(2)`): one for each of ZeroMQ's threads
+sends a signal to the one thread that waits for it here, for all peers of the process.  No other
+thread can get that signal, and while nothing comes in nothing runs.
 
-What the rest of the process uses does not count.  It says nothing of what comes in, and the looks
-themselves are part of it: ten peers that were called for it used enough to be called again.
+What the rest of the process uses does not count.  It says nothing of what comes in, and the calls
+themselves are part of it.  Where there are no such timers, the process's clock is looked at.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-#: How often it looks, and the time of ZeroMQ's threads that counts as busy since the last call.
-LOOK_S = 0.05
-BUSY_CPU_S = 0.01
+#: Between two calls, at least, and the time of one of ZeroMQ's threads after which there is one: as
+#: much as it can use meanwhile.  However slowly somebody sends, that much time moves so many bytes;
+#: small messages one by one use it, too, and the fewer calls they cause the better.
+REST_S = 0.05
+BUSY_CPU_S = 0.05
 #: What Linux calls ZeroMQ's threads, and where it lists those of this process.
 READERS = "ZMQbg/IO"
 THREADS = Path("/proc/self/task")
+#: Of `sigevent`: to one thread.
+SIGEV_THREAD_ID = 4
+EVERY = (ctypes.c_long * 4)(0, int(BUSY_CPU_S * 1e9), 0, int(BUSY_CPU_S * 1e9))
 
 
-class ReadingClock:
-    """The time that ZeroMQ's threads have used; where nothing lists them, that of the process."""
+class _SigEvent(ctypes.Structure):
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("rest", ctypes.c_char * 64),
+    )
+
+
+class ReadingTimers:
+    """Timers on the clocks of ZeroMQ's threads; raises `OSError` where there are none."""
 
     def __init__(self) -> None:
-        self._clocks: list[int] = []
+        if sys.platform != "linux":
+            raise OSError("threads have clocks of their own on Linux")
+        self.signal = signal.SIGRTMAX - 3
+        self._libc: Any = ctypes.CDLL(None)
+        self._timers: list[ctypes.c_void_p] = []
+        self._waiting = threading.current_thread()
+        self._start(threading.get_native_id())
+        if not self._timers:
+            raise OSError("no timer on the clock of a thread")
+        self.stop()
+
+    def begin(self) -> None:
+        """Let this thread be the one that waits."""
+        self._waiting = threading.current_thread()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {self.signal})
 
     def find(self) -> None:
-        """Look for the threads anew: a peer has come with its own."""
-        names = dict(map(_named, THREADS.iterdir())) if THREADS.is_dir() else {}
-        self._clocks = [_clock_of(thread) for thread, name in names.items() if READERS in name]
+        """Look for ZeroMQ's threads anew: a peer has come with its own."""
+        self.stop()
+        for thread in filter(_is_reader, THREADS.iterdir()):
+            self._start(int(thread.name))
 
-    def used_s(self) -> float:
-        """Of the processors, by now; less than before when a thread has ended."""
-        return sum(map(_read, self._clocks)) if self._clocks else time.process_time()
+    def _start(self, thread: int) -> None:
+        clock = (~thread << 3) | 4 | 2  # `CPUCLOCK_PERTHREAD_MASK`, `CPUCLOCK_SCHED`
+        event = _SigEvent(None, self.signal, SIGEV_THREAD_ID, self._waiting.native_id)
+        timer = ctypes.c_void_p()
+        if self._libc.timer_create(clock, ctypes.byref(event), ctypes.byref(timer)) == 0:
+            self._timers.append(timer)  # else the thread has ended
+            self._libc.timer_settime(timer, 0, ctypes.byref(EVERY), None)
+
+    def stop(self) -> None:
+        """Free them."""
+        while self._timers:
+            self._libc.timer_delete(self._timers.pop())
+
+    def wait(self) -> None:
+        """Return when a thread has used so much, or `wake` is called."""
+        signal.sigwaitinfo({self.signal})
+
+    def wake(self) -> None:
+        """End the wait."""
+        assert self._waiting.ident is not None
+        signal.pthread_kill(self._waiting.ident, self.signal)
 
 
-def _named(folder: Path) -> tuple[int, str]:
+class ProcessClock:
+    """In place of `ReadingTimers` elsewhere: looks at the clock of the process now and then."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def begin(self) -> None:
+        """Any thread may wait."""
+
+    find = stop = begin
+
+    def wait(self) -> None:
+        """Return when the process has used so much, or `wake` is called."""
+        began_s = time.process_time()
+        while time.process_time() - began_s < BUSY_CPU_S and not self._woken.wait(REST_S):
+            pass
+
+    def wake(self) -> None:
+        """End the wait."""
+        self._woken.set()
+
+
+def _is_reader(thread: Path) -> bool:
     try:
-        return int(folder.name), (folder / "comm").read_text(encoding="utf-8")
+        return READERS in (thread / "comm").read_text(encoding="utf-8")
     except OSError:  # it has ended
-        return int(folder.name), ""
+        return False
 
 
-def _clock_of(thread: int) -> int:
-    """As Linux numbers the clocks of threads (`CPUCLOCK_PERTHREAD_MASK`, `CPUCLOCK_SCHED`)."""
-    return (~thread << 3) | 4 | 2
-
-
-def _read(clock: int) -> float:
+def new_clock() -> ReadingTimers | ProcessClock:
+    """The best that there is here."""
     try:
-        return time.clock_gettime(clock)
-    except OSError:  # its thread has ended
-        return 0.0
+        return ReadingTimers()
+    except (OSError, AttributeError):
+        return ProcessClock()
 
 
 class BusyWatch:
@@ -66,42 +137,54 @@ class BusyWatch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: list[Callable[[], None]] = []
-        self._clock = ReadingClock()
-        self._ended = threading.Lock()  # taken while the thread is to live
+        self._clock: ReadingTimers | ProcessClock | None = None
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
 
     def add(self, call: Callable[[], None]) -> None:
         """Call this one, too; it must not wait for anything."""
         with self._lock:
             self._calls = [*self._calls, call]
-            self._clock.find()
-            if self._thread is None:
-                self._ended = threading.Lock()
-                self._ended.acquire()
+            if self._clock is None:
+                self._clock, self._ended = new_clock(), threading.Event()
+                begun = threading.Event()
+                words = (self._clock, begun, self._ended)
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._ended,), name="meshmsg-busy", daemon=True
+                    target=self._run, args=words, name="meshmsg-busy", daemon=True
                 )
                 self._thread.start()
+                begun.wait()  # else the signal would end the process
+            self._clock.find()
 
     def remove(self, call: Callable[[], None]) -> None:
         """Do not call it any more."""
         with self._lock:
             self._calls = [other for other in self._calls if other != call]
-            if self._calls or self._thread is None:
+            if self._calls or self._clock is None:
                 return
+            assert self._thread is not None
+            clock, self._clock = self._clock, None
             thread, self._thread = self._thread, None
-            self._ended.release()
+            clock.stop()
+            self._ended.set()
+            clock.wake()
         thread.join()
 
-    def _run(self, ended: threading.Lock) -> None:
-        before_s = 0.0
-        while not ended.acquire(timeout=LOOK_S):
-            used_s = self._clock.used_s()
-            if used_s - before_s >= BUSY_CPU_S:
-                for call in self._calls:
-                    call()
-                before_s = used_s
-            before_s = min(before_s, used_s)
+    def _run(
+        self,
+        clock: ReadingTimers | ProcessClock,
+        begun: threading.Event,
+        ended: threading.Event,
+    ) -> None:
+        clock.begin()
+        begun.set()
+        while True:
+            clock.wait()
+            if ended.is_set():
+                return
+            for call in self._calls:
+                call()
+            ended.wait(REST_S)
 
 
 #: That of this process; a child that is forked has neither its thread nor its parent's peers.

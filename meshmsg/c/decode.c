@@ -25,6 +25,7 @@ static const char *const batch_names[] = {"_data", "_payloads", "codec", "frame"
 
 static Py_ssize_t frame_slots[F_SLOTS], column_slots[C_SLOTS], batch_slots[B_SLOTS];
 static PyTypeObject *frame_type, *column_type, *batch_type;
+static PyObject *event_type;
 static PyObject *known_tables, *read_table, *protocol_error, *empty;
 
 /* Where the slots of these names lie in an object of a class. */
@@ -506,14 +507,17 @@ mm_frame_count(PyObject *frame)
 
 /* --- batches and events --- */
 
-/* set_up_batches(Batch): once, at import. */
+/* set_up_batches(Batch, Event): once, at import. */
 PyObject *
-mm_set_up_batches(PyObject *Py_UNUSED(module), PyObject *type)
+mm_set_up_batches(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (!PyType_Check(type) || mm_find_slots(type, batch_names, B_SLOTS, batch_slots) < 0) {
+    PyObject *batch, *event;
+    if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &batch, &event)
+        || mm_find_slots(batch, batch_names, B_SLOTS, batch_slots) < 0) {
         return NULL;
     }
-    Py_XSETREF(batch_type, (PyTypeObject *)Py_NewRef(type));
+    Py_XSETREF(batch_type, (PyTypeObject *)Py_NewRef(batch));
+    Py_XSETREF(event_type, Py_NewRef(event));
     Py_RETURN_NONE;
 }
 
@@ -595,6 +599,22 @@ mm_raw_events(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
         }
     }
     return events;
+}
+
+/* For the short way in: `Batch.events` of a whole frame of bytes; NULL without an error for others. */
+PyObject *
+mm_bytes_events(PyObject *batch, PyObject *frame)
+{
+    PyObject *flags = get_slot(frame, frame_slots[F_FLAGS]);
+    PyObject *encodings = get_slot(frame, frame_slots[F_ENCODINGS]);
+    PyObject *payloads = get_slot(frame, frame_slots[F_PAYLOADS]);
+    PyObject *lo = get_slot(batch, batch_slots[B_LO]), *hi = get_slot(batch, batch_slots[B_HI]);
+    if (flags == NULL || !PyLong_Check(flags) || !(PyLong_AsLong(flags) & RAW) || encodings == NULL
+        || PyObject_IsTrue(encodings) != 0 || payloads == NULL || lo == NULL || hi == NULL) {
+        return NULL;
+    }
+    PyObject *args[] = {event_type, batch, payloads, lo, hi};
+    return mm_raw_events(NULL, args, 5);
 }
 
 /* make_events(Event, batch, values, lo): Event(value, batch, index) for each, in a list. */

@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 9
+#define INTERFACE 10
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -17,7 +17,7 @@ static PyMethodDef functions[] = {
     FUNCTION("column_length", mm_column_length, METH_FASTCALL),
     FUNCTION("split", mm_split, METH_FASTCALL),
     FUNCTION("new_frame", mm_new_frame, METH_O),
-    FUNCTION("set_up_batches", mm_set_up_batches, METH_O),
+    FUNCTION("set_up_batches", mm_set_up_batches, METH_VARARGS),
     FUNCTION("whole_batch", mm_whole_batch, METH_FASTCALL),
     FUNCTION("raw_events", mm_raw_events, METH_FASTCALL),
     FUNCTION("take_next", mm_take_next, METH_FASTCALL),

@@ -11,8 +11,9 @@ typedef struct {
     Py_ssize_t places[8];
 } Slots;
 
-enum { S_RECEIVER, S_BOOKS, S_CODEC, S_KEEPS, S_DATA_AT, S_SLOTS };
-static const char *const source_names[] = {"receiver", "books", "codec", "keeps", "data_at"};
+enum { S_RECEIVER, S_BOOKS, S_CODEC, S_KEEPS, S_DATA_AT, S_UNREPORTED, S_REPORT_AT, S_SLOTS };
+static const char *const source_names[] = {"receiver", "books", "codec", "keeps", "data_at",
+                                           "unreported_bytes", "report_bytes"};
 enum { R_EPOCH, R_NEXT, R_HIGH, R_HINT, R_HINT_SINCE, R_PENDING, R_SLOTS };
 static const char *const receiver_names[] = {"epoch", "next", "high", "_hint", "_hint_since",
                                              "_pending"};
@@ -159,8 +160,10 @@ open_batch(Hand *hand, int as_events)
     if (hand->batch == NULL) {
         return -1;
     }
-    PyObject *events =
-        as_events ? PyObject_CallMethodNoArgs(hand->batch, name_events) : PyTuple_New(0);
+    PyObject *events = as_events ? mm_bytes_events(hand->batch, hand->frame) : PyTuple_New(0);
+    if (events == NULL && !PyErr_Occurred()) {
+        events = PyObject_CallMethodNoArgs(hand->batch, name_events);
+    }
     hand->iterator = events == NULL ? NULL : PyObject_GetIter(events);
     Py_XDECREF(events);
     return hand->iterator == NULL ? -1 : 1;
@@ -217,12 +220,24 @@ enter_locked(PyObject *intake, Hand *hand, PyObject *now)
 static int
 note_consumed(PyObject *intake, Hand *hand, PyObject *data)
 {
+    PyObject *before = *slot(hand->source, &sources, S_UNREPORTED);
+    PyObject *report_at = *slot(hand->source, &sources, S_REPORT_AT);
     PyObject *size = PyLong_FromSsize_t(PyBytes_GET_SIZE(data));
-    PyObject *args[] = {intake, hand->source, size};
-    PyObject *done = size == NULL ? NULL : PyObject_VectorcallMethod(name_note, args, 3, NULL);
+    PyObject *after = size == NULL ? NULL : sum(before, size);
+    int is_less = after == NULL || report_at == NULL
+        ? -1 : PyObject_RichCompareBool(after, report_at, Py_LT);
+    int done = -1;
+    if (is_less > 0) {
+        done = put(hand->source, &sources, S_UNREPORTED, Py_NewRef(after)) < 0 ? -1 : 1;
+    } else if (is_less == 0) { /* rare, and the same in Python */
+        PyObject *args[] = {intake, hand->source, size};
+        PyObject *result = PyObject_VectorcallMethod(name_note, args, 3, NULL);
+        done = result == NULL ? -1 : 1;
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(after);
     Py_XDECREF(size);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 1;
+    return done;
 }
 
 /* take_next(intake, data, now, as_events=True): see `subscription_io.take_next`. */

@@ -92,7 +92,7 @@ PyObject *mm_read_frame(PyObject *module, PyObject *const *args, Py_ssize_t narg
 PyObject *mm_column_length(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_split(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_new_frame(PyObject *module, PyObject *data);
-PyObject *mm_set_up_batches(PyObject *module, PyObject *type);
+PyObject *mm_set_up_batches(PyObject *module, PyObject *args);
 PyObject *mm_whole_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_raw_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *mm_make_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -100,6 +100,7 @@ PyObject *mm_check_headers(PyObject *module, PyObject *const *args, Py_ssize_t n
 
 int mm_find_slots(PyObject *type, const char *const *names, int count, Py_ssize_t *places);
 PyObject *mm_protocol_error(void);
+PyObject *mm_bytes_events(PyObject *batch, PyObject *frame);
 PyObject *mm_frame_topics(PyObject *frame);
 PyObject *mm_frame_stop(PyObject *frame);
 PyObject *mm_frame_count(PyObject *frame);

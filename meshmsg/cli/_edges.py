@@ -35,6 +35,7 @@ def publishing_peer(
     mesh: str | None,
     config: Path | None,
     data_dir: Path | None = None,
+    monitor: str | None = None,
 ) -> Peer:
     """A peer, not yet open, that publishes what comes in; durable if it is given a folder."""
     return peer_from(
@@ -47,6 +48,7 @@ def publishing_peer(
         config=config,
         streams=[stream if data_dir is None else replace(stream, durability="log")],
         data_dir=data_dir,
+        monitor=monitor,
     )
 
 

@@ -13,6 +13,7 @@ import typer
 
 from meshmsg._model.config import PeerConfig, Stream, load_toml
 from meshmsg._model.discovery_config import Discovery
+from meshmsg._model.monitor_config import OFF, Monitor
 from meshmsg._model.multicast_config import Feed, Multicast
 from meshmsg._model.security_config import Security
 from meshmsg._model.units import parse_time
@@ -135,6 +136,17 @@ Interface = Annotated[
         help="Network interface, by address or name. 127.0.0.1 if not given.",
     ),
 ]
+MonitorAt = Annotated[
+    str | None,
+    typer.Option(
+        "--monitor",
+        metavar="HOST:PORT",
+        show_default=False,
+        rich_help_panel=_MESH,
+        help="Serve /metrics, /health, /ready and /stats here: 127.0.0.1:9401. Beyond loopback a "
+        "token is needed, in the file MESHMSG_MONITOR_TOKEN_FILE. [env var: MESHMSG_MONITOR]",
+    ),
+]
 Patterns = Annotated[
     list[str], typer.Argument(metavar="PATTERN", help="Topic patterns.", show_default=False)
 ]
@@ -181,10 +193,12 @@ def peer_from(
     multicast: str | None = None,
     data_dir: Path | None = None,
     discovery: str | None = None,
+    monitor: str | None = OFF,
 ) -> Peer:
     """A peer, not yet open, from a verb's options; raises `ConfigError`.
 
-    `streams` are declared where the configuration declares none.
+    `streams` are declared where the configuration declares none.  Verbs that run for long hand on
+    `monitor`; of the others the port is not, whatever a file or the environment says.
     """
     random_name = _own_name(Security.from_env(os.environ)) or f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else config
@@ -198,6 +212,7 @@ def peer_from(
         "interface": interface,
         "feeds": tuple(feeds),
         "data_dir": None if data_dir is None else str(data_dir),
+        "monitor": Monitor.of(monitor),
     }
     if settings.discovery is None or discovery:
         wanted = {"MESHMSG_DISCOVERY": discovery} if discovery else {}
@@ -225,6 +240,14 @@ def peer_from(
 def tell_addresses(peer: Peer, *, quiet: bool) -> None:
     """Where an open peer can be connected to."""
     note(f"listening at {' '.join(peer.addresses)}", quiet=quiet)
+    tell_monitor(peer.monitor, quiet=quiet)
+
+
+def tell_monitor(monitor: Any, *, quiet: bool) -> None:
+    """Where figures are shown, if they are."""
+    if monitor is not None:
+        host, port = monitor.address
+        note(f"monitor at http://{f'[{host}]' if ':' in host else host}:{port}/", quiet=quiet)
 
 
 def _own_name(security: Security | None) -> str:

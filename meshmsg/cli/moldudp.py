@@ -17,11 +17,13 @@ from meshmsg.cli._options import (
     Connect,
     Interface,
     Mesh,
+    MonitorAt,
     Name,
     Quiet,
     peer_from,
     seconds,
     tell_addresses,
+    tell_monitor,
 )
 from meshmsg.cli.sub import parse_where
 
@@ -97,6 +99,7 @@ def send(
     mesh: Mesh = None,
     config: Config = None,
     interface: Interface = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """Send until it is told to stop."""
@@ -105,11 +108,20 @@ def send(
     where, linger_s = parse_where(start), seconds("--linger", linger)
     go_on = _clock(duration)
     peer = peer_from(
-        "mold", bind=bind, connect=connect, name=name, mesh=mesh, config=config, interface=interface
+        "mold",
+        bind=bind,
+        connect=connect,
+        name=name,
+        mesh=mesh,
+        config=config,
+        interface=interface,
+        monitor=monitor,
     )
     with peer:
         if bind:
             tell_addresses(peer, quiet=quiet)
+        else:
+            tell_monitor(peer.monitor, quiet=quiet)
         bridge = MeshToMold(
             peer,
             pattern,
@@ -150,6 +162,7 @@ def recv(
     mesh: Mesh = None,
     config: Config = None,
     interface: Interface = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """Receive until the session ends."""
@@ -166,6 +179,7 @@ def recv(
         config=config,
         interface=interface,
         streams=[Stream("**")],
+        monitor=monitor,
     )
     listener = MoldListener(
         line,
@@ -177,6 +191,8 @@ def recv(
     with listener, peer:
         if bind:
             tell_addresses(peer, quiet=quiet)
+        else:
+            tell_monitor(peer.monitor, quiet=quiet)
         if wait:
             peer.wait_for_subscribers(topic, wait, timeout=None)
         bridge = MoldToMesh(peer, topic, listener)

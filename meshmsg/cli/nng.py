@@ -18,10 +18,12 @@ from meshmsg.cli._options import (
     EdgeOverflow,
     EdgeTopics,
     Mesh,
+    MonitorAt,
     Name,
     Quiet,
     peer_from,
     tell_addresses,
+    tell_monitor,
 )
 
 HELP = help_text(
@@ -71,6 +73,7 @@ def take(
     mesh: Mesh = None,
     config: Config = None,
     data_dir: DataDir = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """Publish what a socket receives."""
@@ -85,6 +88,7 @@ def take(
         mesh=mesh,
         config=config,
         data_dir=data_dir,
+        monitor=monitor,
     )
     bridge = NanomsgIn(
         peer,
@@ -98,6 +102,7 @@ def take(
     )
     with peer, bridge:
         note(f"{kind} at {bridge.url}", quiet=quiet)
+        tell_monitor(peer.monitor, quiet=quiet)
         tell_addresses(peer, quiet=quiet)
         return stay(bridge)
 
@@ -120,6 +125,7 @@ def send(
     mesh: Mesh = None,
     config: Config = None,
     data_dir: DataDir = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """Send events through a socket."""
@@ -135,10 +141,12 @@ def send(
         mesh=mesh,
         config=config,
         data_dir=data_dir,
+        monitor=monitor,
     )
     bridge = NanomsgOut(
         peer, url, topics, kind=kind, listen=listen, separator=separator, format=format, name=cursor
     )
     with peer, bridge:
         note(f"{kind} at {bridge.url}", quiet=quiet)
+        tell_monitor(peer.monitor, quiet=quiet)
         return stay(bridge)

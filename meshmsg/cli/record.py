@@ -27,6 +27,7 @@ from meshmsg.cli._options import (
     Interface,
     Json,
     Mesh,
+    MonitorAt,
     Name,
     Patterns,
     Quiet,
@@ -97,6 +98,7 @@ def record(
     config: Config = None,
     discovery: Find = None,
     interface: Interface = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
@@ -111,6 +113,7 @@ def record(
         config=config,
         interface=interface,
         discovery=discovery,
+        monitor=monitor,
     )
     where = plain.config.data_dir if data_dir is None else str(data_dir)
     if where is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ import typer
 
 from meshmsg._model.config import PeerConfig
 from meshmsg._model.errors import ConfigError
+from meshmsg._model.extras import need
+from meshmsg._model.monitor_config import Monitor
 from meshmsg.cli._figures import Figures, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
@@ -25,11 +28,13 @@ from meshmsg.cli._options import (
     Interface,
     Json,
     Mesh,
+    MonitorAt,
     Name,
     Quiet,
     peer_from,
     seconds,
     tell_addresses,
+    tell_monitor,
 )
 from meshmsg.cli._sink_view import picture, show_check, show_lines
 from meshmsg.cli._values import to_json
@@ -43,7 +48,7 @@ HELP = help_text(
         "meshmsg sink --topics 'quotes.**' --out ./lake/quotes -c tcp://127.0.0.1:7000",
         "meshmsg sink --topics 'quotes.**' --out ./lake/quotes -c tcp://127.0.0.1:7000 \\",
         "             --partition-by topic,date --payload 'bid DOUBLE, ask DOUBLE'",
-        "meshmsg sink --config sink.toml --metrics-port 9400",
+        "meshmsg sink --config sink.toml --monitor 127.0.0.1:9400",
         "meshmsg sink --from ./data --out ./lake/orders --once",
         "meshmsg sink --out ./lake/quotes --check",
     ),
@@ -166,8 +171,11 @@ def sink(
     ] = False,
     metrics_port: Annotated[
         str | None,
-        typer.Option(metavar="PORT", show_default=False, help="Serve figures to Prometheus."),
+        typer.Option(
+            metavar="PORT", show_default=False, help="As --monitor; the host may be left out."
+        ),
     ] = None,
+    monitor: MonitorAt = None,
     every: Every = "1s",
     json: Json = False,
     config: Annotated[
@@ -183,6 +191,8 @@ def sink(
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
+    if monitor is not None and metrics_port is not None:
+        raise usage("--metrics-port", "is another word for --monitor: give one of them")
     given_sink = {
         "state": state,
         "source": source,
@@ -191,7 +201,7 @@ def sink(
         "spark": _settings(spark),
         "retention": retention,
         "fsync": fsync,
-        "metrics": metrics_port,
+        "metrics": metrics_port if monitor is None else monitor,
         "fail_on_loss": fail_on_loss,
         "once": once,
     }
@@ -213,6 +223,7 @@ def sink(
     with _placed(config):
         _room("sink.plan").check_plan(made)
     recording = None
+    shown = None if made.metrics is None else _room("sink.config").metrics_address(made.metrics)
     if made.source is None:
         recording = peer_from(
             "sink",
@@ -223,10 +234,12 @@ def sink(
             config=settings,
             interface=interface,
             discovery=discovery,
+            monitor=shown,
         ).config
     return _run(
         made,
         recording,
+        shown=shown,
         every_s=seconds("--every", every),
         idle_s=seconds("--idle", idle),
         json=json,
@@ -298,7 +311,7 @@ def _placed(config: Path | None) -> Iterator[None]:
     except ConfigError as error:
         if config is not None:
             raise ConfigError(f"{config}: {error.field}", error.problem) from None
-        renamed = {"source": "from", "metrics": "metrics-port"}
+        renamed = {"source": "from", "metrics": "monitor"}
         field = renamed.get(error.field, error.field.replace("_", "-"))
         raise usage(f"--{field}", error.problem) from None
 
@@ -317,17 +330,19 @@ def _check(made: Any, *, json: bool) -> int:
 
 
 def _run(
-    made: Any, peer: PeerConfig | None, *, every_s: float, idle_s: float, json: bool, quiet: bool
+    made: Any,
+    peer: PeerConfig | None,
+    *,
+    shown: str | None,
+    every_s: float,
+    idle_s: float,
+    json: bool,
+    quiet: bool,
 ) -> int:
     with ExitStack() as stack:
         stop = stack.enter_context(stopping())
         daemon = stack.enter_context(_room("sink.daemon").SinkDaemon(made, peer))
-        if made.metrics is not None:
-            server = _room("sink.metrics").MetricsServer(made.metrics, daemon.figures)
-            stack.enter_context(server)
-            note(f"figures at http://{server.host}:{server.port}/metrics", quiet=quiet)
-        if daemon.peer is not None:
-            tell_addresses(daemon.peer, quiet=quiet)
+        _monitor(daemon, made, shown, stack, quiet=quiet)
         show = stack.enter_context(view(show_lines, picture, json=json, quiet=quiet))
         try:
             if made.once and _settle(daemon, stop, idle_s):
@@ -340,6 +355,25 @@ def _run(
         show(figures)
         lost = sum(row["lost"] for row in figures["outputs"])
     return BAD if lost else GOOD
+
+
+def _server(config: Monitor) -> Any:
+    return need("meshmsg.monitor", "monitor", "monitor").open_server(config, "sink")
+
+
+def _monitor(daemon: Any, made: Any, shown: str | None, stack: ExitStack, *, quiet: bool) -> None:
+    """Show the daemon's figures: beside those of its peer, or alone where it has none."""
+    if daemon.peer is None:
+        config = Monitor.from_env(shown, os.environ)
+        server = None if config is None or not config.is_on else _server(config)
+        if server is not None:
+            stack.enter_context(closing(server))
+            tell_monitor(server, quiet=quiet)
+    else:
+        server = daemon.peer.monitor
+        tell_addresses(daemon.peer, quiet=quiet)
+    if server is not None:
+        server.add(_room("sink.metrics").sink_part(daemon.figures, made, server.config))
 
 
 def _settle(daemon: Any, stop: Any, idle_s: float) -> bool:

@@ -19,6 +19,7 @@ from meshmsg.cli._options import (
     DataDir,
     EdgeMeshBind,
     Mesh,
+    MonitorAt,
     Name,
     Quiet,
     seconds,
@@ -94,6 +95,7 @@ def statsd(
     mesh: Mesh = None,
     config: Config = None,
     data_dir: DataDir = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
@@ -119,6 +121,7 @@ def statsd(
         mesh=mesh,
         config=config,
         data_dir=data_dir,
+        monitor=monitor,
     )
     options: dict[str, Any] = {"prefix": first, "interval": interval_s, "raw": raw}
     with peer, StatsdServer(peer, bind or "127.0.0.1:8125", secret=secret, **options) as server:

@@ -32,6 +32,7 @@ from meshmsg.cli._options import (
     Interface,
     Json,
     Mesh,
+    MonitorAt,
     MulticastGroup,
     Name,
     Patterns,
@@ -40,6 +41,7 @@ from meshmsg.cli._options import (
     peer_from,
     seconds,
     tell_addresses,
+    tell_monitor,
 )
 from meshmsg.cli._values import (
     clock_time,
@@ -171,6 +173,7 @@ def sub(
         ),
     ] = None,
     interface: Interface = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
@@ -186,11 +189,14 @@ def sub(
         interface=interface,
         discovery=discovery,
         feeds=_feeds(multicast, publisher),
+        monitor=monitor,
     )
     screen = Screen(json=json)
     with peer:
         if bind:
             tell_addresses(peer, quiet=quiet)
+        else:
+            tell_monitor(peer.monitor, quiet=quiet)
         losses = screen.show_loss if on_loss is OnLoss.report else "raise"
         options = _group_options(group, ack, order, prefetch, max_attempts)
         with peer.subscribe(*patterns, start=where, on_loss=losses, **options) as events:

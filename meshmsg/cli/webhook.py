@@ -22,6 +22,7 @@ from meshmsg.cli._options import (
     EdgeTopics,
     Json,
     Mesh,
+    MonitorAt,
     Name,
     Quiet,
     peer_from,
@@ -282,6 +283,7 @@ def run(
     mesh: Mesh = None,
     config: Config = None,
     data_dir: DataDir = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """Post events to the callbacks."""
@@ -299,6 +301,7 @@ def run(
         config=config,
         streams=[Stream("dead.webhook.**", durability="log")],
         data_dir=data_dir,
+        monitor=monitor,
     )
     with peer, Webhooks(peer, keep=keep, hold=hold) as hooks:
         tell_addresses(peer, quiet=quiet)

@@ -18,6 +18,7 @@ from meshmsg.cli._options import (
     EdgeMeshBind,
     EdgeOverflow,
     Mesh,
+    MonitorAt,
     Name,
     Quiet,
     tell_addresses,
@@ -78,6 +79,7 @@ def serve(
     mesh: Mesh = None,
     config: Config = None,
     data_dir: DataDir = None,
+    monitor: MonitorAt = None,
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
@@ -95,6 +97,7 @@ def serve(
         mesh=mesh,
         config=config,
         data_dir=data_dir,
+        monitor=monitor,
     )
     server = WebhookServer(
         peer,

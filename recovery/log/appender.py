@@ -40,6 +40,7 @@ from meshmsg.recovery.log.format import (
     record_size,
 )
 from meshmsg.recovery.log.tail import Tail
+from meshmsg.recovery.stream.histogram import Histogram
 
 log = logging.getLogger("meshmsg.recovery")
 
@@ -144,6 +145,7 @@ class Appender:
         tracks: bool,
         clock: Callable[[], int],
         on_roll: Callable[[], None],
+        sync_times: Histogram,
     ) -> None:
         self.epoch = epoch
         self.durable = first  #: events before this number are safe
@@ -159,6 +161,7 @@ class Appender:
         self._tracks = tracks
         self._clock = clock
         self._on_roll = on_roll
+        self._sync_times = sync_times
         # The last lock: who has it takes no other, and it may wait for the disk.  Publishers that
         # have a lock of their own take that first, or only this one.  It guards the segment, areas,
         # and sealing the tail's frame, in this order: an area is left, the segment gets its events,
@@ -485,6 +488,7 @@ class Appender:
                 self._tail.claim()
             segments = [*self._sealed, self._active]
             names_changed, self._names_changed = self._names_changed, False
+        began_ns = self._clock()
         try:
             if target > stored:
                 self._tail.sync()
@@ -498,6 +502,7 @@ class Appender:
             return
         with self._lock:
             self._counters["syncs"] += 1
+            self._sync_times.add((self._clock() - began_ns) / 1e9)
             self._mark_safe(stored, target)
             # The last one may have been written to since, and have been ended.
             done = segments[:-1]

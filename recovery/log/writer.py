@@ -38,6 +38,7 @@ from meshmsg.recovery.log.open_recovery import Recovery, recover
 from meshmsg.recovery.log.retention import expired, not_held
 from meshmsg.recovery.log.retention_holds import Holds
 from meshmsg.recovery.log.segment import Segment
+from meshmsg.recovery.stream.histogram import Histogram
 
 log = logging.getLogger("meshmsg.recovery")
 
@@ -78,6 +79,7 @@ class LogWriter:
         self.stream = stream
         self.folder = LogFolder.of(data_dir, stream, files=files)
         self.counters: Counter[str] = Counter()
+        self._sync_times = Histogram()
         self.recovery = Recovery()  #: what `open` found
         self._about = About(stream, mesh, stream_wire_id(mesh, stream), codec)
         self._fsync = FsyncWord.parse(self.settings.fsync)
@@ -220,6 +222,7 @@ class LogWriter:
                 tracks=self._fsync.word != "never",
                 clock=self._clock,
                 on_roll=self._on_roll,
+                sync_times=self._sync_times,
             )
         except OSError as error:
             what = "a new epoch could not be recorded"
@@ -537,5 +540,6 @@ class LogWriter:
             "holds": self.holds.count,
             "held_bytes": self.holds.held_bytes,
             "problem": None if error is None else str(error),
+            "sync_s": self._sync_times.as_dict(),
             **self.counters,
         }

@@ -45,6 +45,7 @@ from meshmsg.recovery.multicast.held_packets import HeldPackets
 from meshmsg.recovery.multicast.packet_runs import PAYLOAD_AT as _PAYLOAD
 from meshmsg.recovery.multicast.packet_runs import Run, join_runs, run_length, run_packet
 from meshmsg.recovery.multicast.parity import ParityDecoder
+from meshmsg.recovery.stream.histogram import Histogram
 from meshmsg.recovery.stream.loss_detector import NEVER, LossDetector, NackTiming
 from meshmsg.recovery.stream.ranges import RangeSet
 
@@ -101,6 +102,7 @@ class PacketReceiver:
         self.frames_max = 0  #: so many that were held are handed on at once; 0: all there are
         self.more = False  #: there are more: `go_on`
         self.counters: Counter[str] = Counter()
+        self.repairs: Histogram | None = None  #: how long they took, once there was one
         #: For each line: packets that it brought `first`, and those that it brought in vain.
         self.lines = [Counter[str]() for _ in range(lines)]
         self._detector = LossDetector(timing, rng)
@@ -377,6 +379,9 @@ class PacketReceiver:
             self.counters["repaired" if kind == REPAIR else "late"] += 1
             if kind == REPAIR and self._detector.unasked > unasked:
                 self.counters["suppressed"] += 1  # another's request brought it
+            elif kind == REPAIR:
+                self.repairs = self.repairs or Histogram()
+                self.repairs.add(self._detector.waited_s)
         elif self._lost:
             self._lost.remove(number, number + 1)  # given up, and here after all
 

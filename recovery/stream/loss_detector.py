@@ -98,6 +98,7 @@ class LossDetector:
         "missing",
         "nacks",
         "unasked",
+        "waited_s",
     )
 
     def __init__(self, timing: NackTiming, rng: random.Random | None = None) -> None:
@@ -115,6 +116,7 @@ class LossDetector:
         self.missing = 0  #: events in all gaps
         self.nacks = 0  #: ranges asked for, repeats included
         self.unasked = 0  #: events that arrived before they were asked for
+        self.waited_s = 0.0  #: from the first request to the last event that arrived after one
 
     def __bool__(self) -> bool:
         return bool(self._gaps)
@@ -170,8 +172,10 @@ class LossDetector:
             found += high - low
             if not gap.tries:
                 self.unasked += high - low
-            elif self._timing.learns:
-                self._learn(now - gap.first_asked_at)
+            else:
+                self.waited_s = now - gap.first_asked_at
+                if self._timing.learns:
+                    self._learn(self.waited_s)
             rest = []
             if gap.first < low:
                 rest.append(gap.part(gap.first, low))

@@ -42,6 +42,7 @@ from typing import NamedTuple
 from meshmsg._model.event import Loss
 from meshmsg._wire.frame import Frame
 from meshmsg._wire.subframe import cut
+from meshmsg.recovery.stream.histogram import Histogram
 from meshmsg.recovery.stream.loss_detector import NEVER, LossDetector, NackTiming
 from meshmsg.recovery.stream.ranges import RangeSet
 
@@ -79,6 +80,7 @@ class StreamReceiver:
         "_pending",
         "_pending_bytes_max",
         "counters",
+        "repairs",
         "epoch",
         "high",
         "lent",
@@ -108,6 +110,7 @@ class StreamReceiver:
         self.pending_bytes = 0
         self.request = 0  #: the number of the last repair request
         self.counters: Counter[str] = Counter()
+        self.repairs: Histogram | None = None  #: how long they took, once there was one
         self._claimed: int | None = None  # gaps from here on are only claimed
         self._doubted = 0  # what had been heard of when the publisher spoke last
         self._detector = LossDetector(timing, rng)
@@ -311,6 +314,9 @@ class StreamReceiver:
             self._detector.add(self.high, first, now=now)
         found = self._detector.arrived(first, stop, now=now)
         self.counters["repaired" if repair else "late"] += found
+        if repair and found:
+            self.repairs = self.repairs or Histogram()
+            self.repairs.add(self._detector.waited_s)
         self.high = max(self.high, stop)
         self._hint_since = NEVER if self._hint <= self.high else now
         self._unlose(first, stop)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -156,36 +156,52 @@ class StreamSender:
 
         Raises what the log does; then nothing has happened.
         """
-        log = self.log
-        with nullcontext() if log is None else log.frame:
-            if self.builder.is_open():
-                return None
+        words = (topic, payloads, time_ns, raw, keys, headers, length, now)
+        if self.log is None:
+            return self._seal_run(None, *words)
+        with self.log.frame:
+            return self._seal_run(self.log, *words)
+
+    def _seal_run(
+        self,
+        log: DurableLog | None,
+        topic: str | Sequence[str],
+        payloads: Sequence[bytes],
+        time_ns: int | Sequence[int],
+        raw: bool | bytes,
+        keys: Mapping[int, str] | None,
+        headers: Mapping[int, bytes] | None,
+        length: int,
+        now: float,
+    ) -> bytes | None:
+        if self.builder.is_open():
+            return None
+        if log is not None:
+            self.builder.reserve(log.next - self.builder.first)  # interrupted below
+        first, stop = self.builder.first, self.builder.first + len(payloads)
+        frame = encode_frame(
+            self.wire_id,
+            self.epoch,
+            first,
+            topic,
+            payloads,
+            time_ns,
+            raw=raw,
+            keys=keys,
+            headers=headers,
+            length=length,
+        )
+        try:
             if log is not None:
-                self.builder.reserve(log.next - self.builder.first)  # interrupted below
-            first, stop = self.builder.first, self.builder.first + len(payloads)
-            frame = encode_frame(
-                self.wire_id,
-                self.epoch,
-                first,
-                topic,
-                payloads,
-                time_ns,
-                raw=raw,
-                keys=keys,
-                headers=headers,
-                length=length,
-            )
-            try:
-                if log is not None:
-                    log.write(frame, first, stop)
-                elif not self.builder.reserve(len(payloads)):
-                    return None  # somebody added an event meanwhile
-            finally:
-                # Also if it was interrupted (Ctrl-C): what the log has is published.
-                if log is not None:
-                    self.builder.reserve(log.next - first)
-            self._hold(frame, first, stop, now)
-            return frame
+                log.write(frame, first, stop)
+            elif not self.builder.reserve(len(payloads)):
+                return None  # somebody added an event meanwhile
+        finally:
+            # Also if it was interrupted (Ctrl-C): what the log has is published.
+            if log is not None:
+                self.builder.reserve(log.next - first)
+        self._hold(frame, first, stop, now)
+        return frame
 
     def _hold(self, frame: bytes, first: int, stop: int, now: float) -> None:
         if self.holds:

@@ -140,7 +140,7 @@ class SinkConfig:
     segment_bytes: int | str = "64MiB"
     """The size of the log's files."""
     metrics: str | int | None = None
-    """Where Prometheus asks: `127.0.0.1:9400`, or the port."""
+    """Where figures are shown: `127.0.0.1:9400`, or the port; as the peer's `monitor` says it."""
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -247,12 +247,12 @@ def check_folder(name: str, path: object) -> str:
     return path_of_file_uri(name, text)
 
 
-def metrics_address(text: str) -> tuple[str, int]:
-    """Host and port; raises `ConfigError`."""
+def metrics_address(text: str) -> str:
+    """Host and port, of which the host may be left out; raises `ConfigError`."""
     host, _, port = str(text).rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError("metrics", f"{text!r} is not a port or HOST:PORT: write 9400")
-    return host or "127.0.0.1", int(port)
+    return f"{host or '127.0.0.1'}:{port}"
 
 
 def load_sink(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]], PeerConfig | None]:

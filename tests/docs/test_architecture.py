@@ -13,9 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PRODUCT = ("meshmsg", "recovery", "transports", "spark_sink", "pyspark_meshmsg")
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
-#: What starts a thread by being called, or by being subclassed; the last two are of libraries.
-THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread", "start_new_thread"}
-THREADS |= {"start_http_server", "Zeroconf"}
+#: What starts a thread by being called, or by being subclassed; the last is of a library.
+THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread", "start_new_thread", "Zeroconf"}
 
 
 def section(title: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from meshmsg import nanomsg, statsd, webhooks
+from meshmsg.monitor import answers as _monitor_answers
 from meshmsg.webhooks import server as _webhook_server
 from tests.docs.signatures import spelled
 from tests.support import processes
@@ -49,6 +50,7 @@ def test_verbs_of_webhooks_stand_with_their_signatures(verb: str) -> None:
     [
         ("statsd.md", statsd.COUNTERS),
         ("webhooks.md", _webhook_server.COUNTERS),
+        ("monitoring.md", _monitor_answers.COUNTERS),
         ("nanomsg.md", nanomsg.NanomsgIn.counters_shown + nanomsg.NanomsgOut.counters_shown),
     ],
 )
@@ -71,6 +73,7 @@ def test_counters_of_deliveries_are_explained() -> None:
 
 def test_the_extras_are_not_imported_by_those_who_do_not_use_them() -> None:
     extras = {"aiohttp", "standardwebhooks", "pynng", "numpy", "datasketches", "statsd", "sqlite3"}
+    extras |= {"prometheus_client", "meshmsg.monitor"}
     command = processes.program("loaded_modules", "meshmsg", "meshmsg.cli")
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert extras.isdisjoint(found.stdout.split())
@@ -84,6 +87,7 @@ def test_the_extras_are_not_imported_by_those_who_do_not_use_them() -> None:
         ("numpy", "statsd", ["server"]),
         ("statsd", "statsd", ["reporter"]),
         ("pynng", "nanomsg", ["nanomsg"]),
+        ("prometheus_client", "monitor", ["monitor"]),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import AsyncPeer, AsyncSubscription, ClosedError, MeshError, Peer, Stream, WaitTimeout
+from meshmsg._receive.incoming_stream import TailHint
 from tests.support.pairs import pair
 from tests.support.waiting import wait_until
 
@@ -190,6 +191,7 @@ def test_a_defect_in_a_subscription_does_not_raise_in_get(
             intake.incoming.settled, intake.incoming.timer_due = False, 0.0
             for source in intake.sources():
                 source.due = 0.0
+                intake.notify(TailHint(source.info.name, epoch=0, next=0))
         wait_until(
             lambda: (
                 events.get(timeout=0.01) is None

@@ -1,4 +1,4 @@
-"""Programs of the system that tests run: tshark, nft, ip.  `make tools` installs them."""
+"""Programs of the system that tests run: tshark, nft, prometheus.  `make tools` installs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 #: What `make tools` could not install, and why.
 NOTE = ROOT / ".venv" / ".missing-tools"
-PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+UNPACKED = NOTE.with_name("tools") / "usr" / "bin"
+PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", str(UNPACKED)))
 
 
 def need(*commands: str) -> list[str]:

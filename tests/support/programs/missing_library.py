@@ -43,8 +43,12 @@ def nanomsg() -> None:
     NanomsgIn(Peer("x"), "y")
 
 
+def monitor() -> None:
+    Peer("x", monitor="127.0.0.1:0").open()
+
+
 USES: dict[str, Callable[[], None]] = {
-    use.__name__: use for use in (registry, webhooks, server, reporter, nanomsg)
+    use.__name__: use for use in (registry, webhooks, server, reporter, nanomsg, monitor)
 }
 
 

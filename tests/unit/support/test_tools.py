@@ -22,7 +22,19 @@ class Machine:
         self.note = folder / "note"
         self.calls = folder / "calls"
         self.calls.touch()
-        for name in ("sh", "sort", "tr", "rm", "grep", "tail", "tee", "touch", "chmod", "ls"):
+        for name in (
+            "sh",
+            "sort",
+            "tr",
+            "rm",
+            "grep",
+            "tail",
+            "tee",
+            "touch",
+            "chmod",
+            "ls",
+            "mkdir",
+        ):
             path = shutil.which(name)
             assert path
             (self.bin / name).symlink_to(path)
@@ -44,10 +56,12 @@ class Machine:
     def installing(self) -> str:
         return f"touch {self.bin}/mm-frobnicate && chmod 755 {self.bin}/mm-frobnicate"
 
-    def install(self) -> subprocess.CompletedProcess[str]:
+    def install(
+        self, needed: str = "mm-frobnicate:frob sh:dash"
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self.bin / "sh", SCRIPT, self.note],
-            env={"PATH": str(self.bin), "TOOLS": "mm-frobnicate:frob sh:dash"},
+            env={"PATH": str(self.bin), "TOOLS": needed},
             capture_output=True,
             text=True,
             timeout=30,
@@ -74,6 +88,18 @@ def test_what_is_missing_is_installed(machine: Machine) -> None:
     done = machine.install()
     assert done.stdout == "Installing what the tests run: frob ...\n"
     assert machine.calls.read_text().split() == ["install"]
+    assert not machine.note.exists()
+
+
+def test_what_would_start_a_service_is_only_unpacked(machine: Machine) -> None:
+    machine.put("apt-get", f'echo "$*" >>{machine.calls}; touch prometheus_1_all.deb')
+    tool = "usr/bin/mm-promtool"
+    machine.put("dpkg-deb", f'mkdir -p "$3/usr/bin" && touch "$3/{tool}" && chmod 755 "$3/{tool}"')
+    machine.install("mm-promtool:prometheus sh:dash")
+    assert machine.calls.read_text().split()[-2:] == ["download", "prometheus"]
+    unpacked = machine.note.with_name("tools")
+    assert sorted(path.name for path in unpacked.iterdir()) == ["usr"]
+    assert (unpacked / tool).exists()
     assert not machine.note.exists()
 
 

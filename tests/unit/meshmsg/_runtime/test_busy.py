@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import zmq
 
 from meshmsg._runtime import busy as _busy
-from meshmsg._runtime.busy import BUSY_CPU_S, BusyWatch, ReadingClock
+from meshmsg._runtime.busy import BUSY_CPU_S, REST_S, BusyWatch, ReadingTimers
+from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
 
@@ -69,16 +72,55 @@ def test_peers_that_come_later_are_watched_and_those_that_left_are_not_missed() 
     watch.remove(called.set)
 
 
+@pytest.fixture
+def timers() -> Iterator[ReadingTimers]:
+    """As a thread of its own has them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    timers = ReadingTimers()
+    timers.begin()
+    yield timers
+    timers.stop()
+    while signal.sigtimedwait({timers.signal}, 0) is not None:
+        pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have clocks of their own on Linux")
-def test_what_the_program_itself_computes_is_not_taken_for_traffic() -> None:
+def test_what_the_program_itself_computes_is_not_taken_for_traffic(timers: ReadingTimers) -> None:
     with traffic() as flow:
-        clock = ReadingClock()
-        clock.find()
-        flow()
-        began_s, process_s = clock.used_s(), time.process_time()
-        while time.process_time() - process_s < 20 * BUSY_CPU_S:
+        timers.find()
+        began_s = time.process_time()
+        while time.process_time() - began_s < 20 * BUSY_CPU_S:
             sum(range(10_000))
-        assert clock.used_s() - began_s < BUSY_CPU_S
+        assert signal.sigtimedwait({timers.signal}, 0) is None
+        while signal.sigtimedwait({timers.signal}, 0) is None:
+            flow()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have clocks of their own on Linux")
+def test_nobody_runs_while_nothing_comes_in() -> None:
+    watch = BusyWatch()
+    watch.add(do_nothing)
+    try:
+        thread = next(t.native_id for t in threading.enumerate() if t.name == "meshmsg-busy")
+        status = Path(f"/proc/self/task/{thread}/status")
+        wait_until(lambda: "S (sleeping)" in status.read_text())
+        before = [line for line in status.read_text().splitlines() if "ctxt_switches" in line]
+        time.sleep(5 * REST_S)
+        assert [
+            line for line in status.read_text().splitlines() if "ctxt_switches" in line
+        ] == before
+    finally:
+        watch.remove(do_nothing)
+
+
+def test_elsewhere_the_clock_of_the_process_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_busy, "new_clock", _busy.ProcessClock)
+    watch, called = BusyWatch(), threading.Event()
+    watch.add(called.set)
+    while not called.is_set():
+        sum(range(10_000))
+    watch.remove(called.set)
 
 
 def do_nothing() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from meshmsg import LogError, Peer, Stream
@@ -56,7 +57,7 @@ def taking(peer: Peer, folder: Path) -> Iterator[Taking]:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Peer]:
-    streams = [Stream("a.**", durability="log")]
+    streams = [Stream("a.**", durability="log"), Stream("b.**")]
     with Peer("shop", streams=streams, data_dir=tmp_path / "shop") as made:
         yield made
 
@@ -78,6 +79,9 @@ def test_nothing_is_taken_before_an_endpoint_wants_it(
         found.has(1)
         wait_until(lambda: found.counters["taken"] == 1)
         wait_until(lambda: found.changed == [{"hook"}])
+        other = msgspec.structs.replace(HOOK, name="other", topics=("b.**",))
+        found.book.put(other)  # which takes another subscription
+        shop.wait_for_subscribers("b.c", count=1, timeout=60)
 
 
 def test_the_next_goes_on_where_the_last_one_was(shop: Peer, peer: Peer, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from meshmsg.recovery.log.faults import FaultyFiles
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.recovery.log.format import DATA_START, FRAME_RECORD
 from meshmsg.recovery.log.reader import LogReader
+from meshmsg.recovery.stream.histogram import Histogram
 
 DATA, WIRE_ID, EPOCH = "/data/s", 5, 7
 
@@ -36,6 +37,7 @@ class Bench:
         self.counters: Counter[str] = Counter()
         self.now_ns = 0
         self.rolls = 0
+        self.sync_times = Histogram()
         tracks = settings.pop("tracks", True)
         settings = {"allocate_bytes": 0, "tail_bytes": 4096, **settings}
         self.appender = Appender(
@@ -50,6 +52,7 @@ class Bench:
             tracks=tracks,
             clock=lambda: self.now_ns,
             on_roll=self.rolled,
+            sync_times=self.sync_times,
         )
 
     def rolled(self) -> None:
@@ -206,6 +209,7 @@ def test_a_segment_that_cannot_be_begun_leaves_nothing() -> None:
             tracks=True,
             clock=lambda: 0,
             on_roll=lambda: None,
+            sync_times=Histogram(),
         )
     assert not [path for path in files.paths() if ".seg" in path]
 

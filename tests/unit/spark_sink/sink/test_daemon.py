@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from meshmsg import BindError, Peer, Record, Stream
+from meshmsg import Monitor, Peer, Record, Stream
+from meshmsg.monitor import MonitorServer
 from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.spark_sink.sink import daemon as sink_daemon
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.daemon import SinkDaemon
 from meshmsg.spark_sink.sink.formats import open_table
-from meshmsg.spark_sink.sink.metrics import MetricsServer
+from meshmsg.spark_sink.sink.metrics import OUTPUT, WHOLE, sink_part
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 from tests.support.waiting import wait_until
@@ -135,22 +137,27 @@ def test_stream_that_is_new_in_the_log_of_another_is_held(tmp_path: Path) -> Non
 
 def test_prometheus_gets_the_figures(tmp_path: Path) -> None:
     daemon = daemon_of(tmp_path)
-    with MetricsServer("0", daemon.figures) as server:
-        address = f"http://127.0.0.1:{server.port}/metrics"
-        with urllib.request.urlopen(address, timeout=30) as answer:
+    limits = Monitor("127.0.0.1:0")
+    with MonitorServer(limits, "sink") as server:
+        server.add(sink_part(daemon.figures, daemon.config, limits))
+        address = "http://{}:{}".format(*server.address)
+        with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
             text = answer.read().decode()
-        with pytest.raises(BindError), MetricsServer(str(server.port), daemon.figures):
-            pass
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{address}/ready", timeout=30)
+        assert caught.value.code == 503
+        assert json.loads(caught.value.read())[0]["problem"] == "it has not written anything yet"
+        caught.value.close()
     assert 'meshmsg_sink_lag_events{output="lake"} 100.0' in text
-    assert "meshmsg_sink_events_recorded_total 0.0" in text
+    assert "meshmsg_sink_recorded_events_total 0.0" in text
     assert 'meshmsg_sink_rows_total{output="lake"} 0.0' in text
+    assert 'meshmsg_ready{check="sink"} 0.0' in text
+    assert 'meshmsg_disk_free_bytes{path="' in text
 
 
-def test_what_a_page_says_of_metrics_is_so(tmp_path: Path) -> None:
+def test_what_a_page_says_of_metrics_is_so() -> None:
     page = (
         Path(__file__).resolve().parents[4].joinpath("docs", "sink.md").read_text(encoding="utf-8")
     )
-    server = MetricsServer("0", daemon_of(tmp_path).figures)
-    names: list[Any] = [family.name for family in server.collect()]
-    for name in names:
-        assert f"`{name}`" in page or f"`{name}_total`" in page, name
+    for metric in (*WHOLE.values(), *OUTPUT.values()):
+        assert f"`{metric.shown}`" in page, metric.shown

@@ -61,6 +61,17 @@ def test_what_a_peer_that_is_away_may_have_is_owed() -> None:
     assert planning.backlog(end, planning.available(end, back), back) == [Range(A, 7, 0, 4)]
 
 
+def test_what_only_a_peer_that_is_away_may_have_of_a_begun_epoch_is_owed() -> None:
+    start = {**planning.latest(survey(Epoch(7, 0, 0, 5), spread=True))}
+    seen = survey(Epoch(7, 0, 8, 9), spread=True, away="backup")
+    end = planning.available(start, seen)
+    assert planning.backlog(start, end, seen) == [Range(A, 7, 8, 9)]
+    assert end[f"{A}/7/owed from 5"] == 8
+    alone = survey(Epoch(7, 0, 8, 9), spread=True)
+    missed = planning.available(start, alone)  # nobody else has it: it is read, and found lost
+    assert planning.backlog(start, missed, alone) == [Range(A, 7, 5, 9)]
+
+
 def test_a_given_end_leaves_out_what_lies_behind_it() -> None:
     everything = {f"{A}/5": 4, f"{A}/7": 3, f"{A}/9": 2}
     assert planning.ending({f"{A}/7": 1}, everything) == {f"{A}/5": 4, f"{A}/7": 1}

@@ -1,0 +1,84 @@
+"""Series have labels that can be shown, stand once, and are bounded; hostile names cost nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from meshmsg.monitor.exposition import render
+from meshmsg.monitor.metrics import LABEL_CHARACTERS_MAX, Collection, Metric, Sample, rest
+
+LAG = Metric("meshmsg_lag_events", "gauge", "Events behind", ("stream",))
+DONE = Metric("meshmsg_done", "counter", "Events done", ("stream",))
+HOSTILE = [
+    'a"} 1\nmeshmsg_fake{x="y',
+    "back\\slash",
+    "\x00\x1b[2J\x7f",
+    "<script>alert(1)</script>",
+    "‮rtl  ",
+    "\ud800 alone",
+    "x" * 5_000,
+    "",
+]
+
+
+def test_hostile_names_are_labels_and_nothing_else() -> None:
+    found = Collection(100, Counter())
+    found.add(Sample(LAG, (name,), float(n)) for n, name in enumerate(HOSTILE))
+    for openmetrics, reader in ((True, parse), (False, parse_plain)):
+        text, _ = render(found.families, openmetrics=openmetrics)
+        (family,) = reader(text.decode())
+        assert family.name == "meshmsg_lag_events"
+        assert [sample.value for sample in family.samples] == list(map(float, range(len(HOSTILE))))
+        labels = [sample.labels["stream"] for sample in family.samples]
+        assert labels[0] == HOSTILE[0].replace("\n", "�")
+        assert labels[1] == HOSTILE[1]
+        assert all(label.isprintable() for label in labels)
+        assert max(map(len, labels)) == LABEL_CHARACTERS_MAX
+
+
+def test_series_are_bounded_and_what_is_left_out_is_counted() -> None:
+    counters: Counter[str] = Counter()
+    found = Collection(3, counters)
+    found.add(Sample(LAG, (str(n),), 0.0) for n in range(5))
+    assert sum(map(len, found.families.values())) == 3
+    assert counters["series_dropped"] == 2
+
+
+def test_two_names_that_look_alike_are_one_series() -> None:
+    counters: Counter[str] = Counter()
+    found = Collection(10, counters)
+    found.add([Sample(LAG, ("a\x00",), 1.0), Sample(LAG, ("a\x01",), 2.0)])
+    assert [sample.value for sample in found.families[LAG]] == [1.0]
+    assert counters["series_dropped"] == 1
+
+
+def test_a_histogram_has_buckets_and_a_sum() -> None:
+    metric = Metric("meshmsg_wait_seconds", "histogram", "Waits", ("stream",))
+    found = Collection(10, Counter())
+    value = {"bounds": [0.1, 1.0], "counts": [3, 2, 1], "sum": 4.5}
+    found.add([Sample(metric, ("a",), value)])
+    text, content_type = render(found.families, openmetrics=True)
+    (family,) = parse(text.decode())
+    got = {(s.name[21:], s.labels.get("le")): s.value for s in family.samples}
+    assert got[("bucket", "0.1")] == 3
+    assert got[("bucket", "1.0")] == 5
+    assert got[("bucket", "+Inf")] == got[("count", None)] == 6
+    assert got[("sum", None)] == 4.5
+    assert "openmetrics" in content_type
+
+
+def test_counters_end_with_total_whatever_is_read() -> None:
+    found = Collection(10, Counter())
+    found.add([Sample(DONE, ("a",), 1.0)])
+    for openmetrics in (True, False):
+        text, _ = render(found.families, openmetrics=openmetrics)
+        assert b'meshmsg_done_total{stream="a"} 1.0' in text
+    assert DONE.shown == "meshmsg_done_total"
+
+
+def test_the_rest_of_a_row_is_its_numbers() -> None:
+    row = {"a": 1, "b": 2.5, "c": "text", "d": None, "e": True, "f": [1], "g": {}}
+    assert rest(row, ("a",)) == {"b": 2.5}
