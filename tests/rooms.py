@@ -50,6 +50,11 @@ def touched(text: str) -> Iterator[tuple[int, str]]:
                 pass
             case ast.Attribute(attr=attr) if is_private(attr) and attr not in own:
                 yield node.lineno, ast.unparse(node)
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr" | "delattr"),
+                args=[owner, ast.Constant(value=str(attr)), *_],
+            ) if is_private(attr) and attr not in own and ast.unparse(owner) not in SYSTEM:
+                yield node.lineno, ast.unparse(node)
             case ast.ImportFrom(module=str(module)) if module.startswith("meshmsg."):
                 for alias in node.names:
                     if is_private(alias.name):
@@ -70,8 +75,9 @@ def defined(nodes: list[ast.AST]) -> Iterator[str]:
                 yield name
             case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 yield name
-            case ast.Constant(value=str(name)):
-                yield name
+            case ast.Assign(targets=[ast.Name(id="__slots__")], value=value):
+                names = (one.value for one in ast.walk(value) if isinstance(one, ast.Constant))
+                yield from (name for name in names if isinstance(name, str))
 
 
 def private_counts() -> dict[str, int]:

@@ -140,6 +140,7 @@ def test_contracts_see_the_linked_rooms_and_imports_for_types() -> None:
         ("numpy", {"spark_sink", "statsd"}),
         ("pynng", {"nanomsg"}),
         ("pyspark", {"spark_sink"}),
+        ("socket", {"moldudp", "monitor", "statsd", "transports", "webhooks"}),
         ("zmq", {"transports"}),
     ],
 )
@@ -185,6 +186,8 @@ def test_private_attributes_of_other_modules_are_touched_ever_less() -> None:
         ("class A:\n    __slots__ = ('_n',)\ndef f(a): return a._n", []),
         ("row._replace(n=1); os._exit(1); x.__dict__", []),
         ("from meshmsg import _speed", []),
+        ("getattr(peer, '_node')", ["getattr(peer, '_node')"]),
+        ("NAME = '_node'\npeer._node", ["peer._node"]),
     ],
 )
 def test_private_attributes_of_others_are_found(text: str, found: list[str]) -> None:

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PRODUCT = ("meshmsg", "recovery", "transports", "spark_sink", "pyspark_meshmsg")
-LOCKS = {"Lock", "RLock", "Condition"}
+LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
+#: What starts a thread by being called, or by being subclassed; the last is of a library.
+THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread", "start_new_thread", "Zeroconf"}
 
 
 def section(title: str) -> str:
@@ -38,24 +40,37 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
                 yield relative.as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
-def made_by_threading(node: ast.AST, names: set[str]) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "threading"
-        and node.func.attr in names
-    )
+def is_named(node: ast.AST, names: set[str]) -> bool:
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name in names
+    return False
+
+
+def starts_threads(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=used) if is_named(used, THREADS):
+                return True
+            case ast.ClassDef(bases=bases) if any(is_named(base, THREADS) for base in bases):
+                return True
+    return False
 
 
 def locks_of(tree: ast.Module) -> set[str]:
     """The names under which a module keeps its locks."""
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and made_by_threading(node.value, LOCKS):
-            for target in node.targets:
-                assert isinstance(target, ast.Attribute | ast.Name)
-                found.add(target.attr if isinstance(target, ast.Attribute) else target.id)
+        match node:
+            case ast.Assign(value=ast.Call(func=used), targets=targets) if is_named(used, LOCKS):
+                pass
+            case ast.AnnAssign(value=ast.Call(func=used), target=target) if is_named(used, LOCKS):
+                targets = [target]
+            case _:
+                continue
+        for target in targets:
+            assert isinstance(target, ast.Attribute | ast.Name)
+            found.add(target.attr if isinstance(target, ast.Attribute) else target.id)
     return found
 
 
@@ -85,12 +100,31 @@ def test_every_package_is_in_the_table_of_rooms() -> None:
 
 
 def test_the_table_of_threads_has_every_module_that_starts_one() -> None:
-    started = {
-        path
-        for path, tree in modules()
-        if any(made_by_threading(node, {"Thread"}) for node in ast.walk(tree))
-    }
+    started = {path for path, tree in modules() if starts_threads(tree)}
     assert {cells[1].strip("`") for cells in rows(section("Threads"))} - {"started in"} == started
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "threading.Thread(target=run)",
+        "Thread(target=run)",
+        "threading.Timer(1, run)",
+        "class Reader(threading.Thread): pass",
+        "pool = ThreadPoolExecutor(2)",
+        "async def f(): await asyncio.to_thread(run)",
+    ],
+)
+def test_whatever_starts_a_thread_is_found(text: str) -> None:
+    assert starts_threads(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["self._x = threading.Lock()", "_x = RLock()", "self._x: Lock = Lock()", "_x = Semaphore(2)"],
+)
+def test_every_lock_is_found(text: str) -> None:
+    assert locks_of(ast.parse(text)) == {"_x"}
 
 
 def test_the_table_of_locks_has_every_lock() -> None:
