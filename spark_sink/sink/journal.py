@@ -271,7 +271,7 @@ def read_about(table: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             found = decode_checked(file.read())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     if found is None:
         raise LogError(path, "is damaged: put it back from a copy")

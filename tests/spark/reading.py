@@ -7,8 +7,10 @@ from typing import Any
 
 from pyspark.sql import types as t
 
+from meshmsg import Loss
+from meshmsg.spark_sink.source.log_source import EventSource
 from meshmsg.spark_sink.source.options import parse_options
-from meshmsg.spark_sink.source.positions import Positions
+from meshmsg.spark_sink.source.positions import Positions, Range
 from meshmsg.spark_sink.source.source import BatchReader, StreamReader
 
 Row = tuple[int, int]  # epoch and number
@@ -89,6 +91,17 @@ def _read(reader: Any, tasks: list[Any]) -> tuple[list[Row], list[Lost]]:
                 else:
                     losses.append((row["epoch"], loss["first"], loss["stop"], loss["reason"]))
     return rows, losses
+
+
+def read(source: EventSource, *where: Any) -> list[int | tuple[int, int, str]]:
+    """What a range gives: the numbers of the events, and losses."""
+    found: list[int | tuple[int, int, str]] = []
+    for item in source.read(Range(*where)):
+        if isinstance(item, Loss):
+            found.append((item.first, item.stop, item.reason))
+        else:
+            found += range(item.frame.first + item.lo, item.frame.first + item.hi)
+    return found
 
 
 def read_all(**options: Any) -> tuple[list[Row], list[Lost]]:

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from meshmsg.spark_sink.errors import reason_of
 from meshmsg.spark_sink.sink import journal as sink_journal
 from meshmsg.spark_sink.sink import tables as sink_tables
 from meshmsg.spark_sink.sink.check import check_output
@@ -21,7 +20,7 @@ from meshmsg.spark_sink.sink.driver import Again, Job
 from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.tables import Table
 from tests.spark.logs import EPOCH, STREAM, write_log
-from tests.unit.spark_sink.sink.test_tables import BATCH, SCHEMA, output, positions_in, write_batch
+from tests.spark.tables import BATCH, SCHEMA, output, positions_in, write_batch
 
 
 def full(*_: Any) -> None:
@@ -32,41 +31,6 @@ def full(*_: Any) -> None:
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
     by = ("topic",) if request.param != "iceberg" else ()
     return output(tmp_path, format=request.param, partition_by=by)
-
-
-PROXY = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent):
-  File "clientserver.py", line 647, in _call_proxy
-    return_value = getattr(self.pool[obj_id], method)(*params)
-  File "sink_tables.py", line 90, in sync
-    os.fsync(fd)
-{error}
-
-"""
-JAVA = """An error occurred while calling o77.parquet.
-: org.apache.spark.SparkException: Job aborted due to stage failure
-\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2844)
-Caused by: org.apache.spark.SparkException: Task failed while writing rows.
-\tat java.base/java.lang.Thread.run(Thread.java:829)
-Caused by: java.io.IOException: {error}
-\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
-\t... 12 more
-"""
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full: "),
-        (PROXY.format(error="OSError: [Errno 28] No space left on device"), "the disk is full: "),
-        (JAVA.format(error="No space left on device"), "the disk is full: java.io.IOException"),
-        (PROXY.format(error="ValueError: what is it"), "ValueError: what is it"),
-        (JAVA.format(error="Input/output error"), "java.io.IOException: Input/output error"),
-        (KeyError(), "KeyError"),
-        ("just this", "just this"),
-    ],
-)
-def test_the_line_that_says_why_is_found(error: BaseException | str, said: str) -> None:
-    assert reason_of(error).startswith(said)
 
 
 def run(table: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from meshmsg import ConfigError
 from meshmsg.cli import app
 from meshmsg.spark_sink.sink import check as sink_check
 from meshmsg.spark_sink.sink.check import check_output
@@ -19,15 +21,8 @@ from meshmsg.spark_sink.sink.config import Output
 from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.tables import write_losses
 from meshmsg.spark_sink.source.positions import Range
-from tests.spark.logs import EPOCH, STREAM, Log, numbered
-from tests.unit.spark_sink.sink.test_tables import (
-    SCHEMA,
-    output,
-    rows,
-    write_batch,
-    write_log,
-    written,
-)
+from tests.spark.logs import EPOCH, STREAM, Log, numbered, write_log
+from tests.spark.tables import SCHEMA, output, rows, write_batch, written
 
 
 def lossy(tmp_path: Path) -> Output:
@@ -188,3 +183,47 @@ def test_delta_finds_files_in_folders_of_any_name(tmp_path: Path, topic: str, fo
     found = deltalake.DeltaTable(made.out).to_pyarrow_table()
     assert set(found["topic"].to_pylist()) == {topic}
     assert found.num_rows == 50
+
+
+def test_check_finds_missing_events(tmp_path: Path) -> None:
+    made = written(tmp_path)
+    write_log(tmp_path / "log", 300)
+    victim = sorted(Path(made.out).rglob("part-0000000002-*.parquet"))[0]
+    gone = pq.read_metadata(victim).num_rows
+    victim.unlink()
+    found = check_output(made, str(tmp_path / "log"))
+    assert not found["good"]
+    assert found["missing"] == gone
+    assert (found["duplicates"], found["out_of_range"]) == (0, 0)
+
+
+def test_check_finds_duplicates_and_strays(tmp_path: Path) -> None:
+    made = written(tmp_path)
+    write_log(tmp_path / "log", 300)
+    pq.write_table(rows(290, 310), Path(made.out, "naive.parquet"))
+    found = check_output(made, str(tmp_path / "log"))
+    assert not found["good"]
+    assert (found["missing"], found["duplicates"], found["out_of_range"]) == (0, 10, 10)
+    assert "in no commit" in " ".join(found["problems"])
+
+
+def test_check_of_an_unknown_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a table that meshmsg sink wrote"):
+        check_output(output(tmp_path), str(tmp_path / "log"))
+
+
+def test_check_reads_positions_from_folders(tmp_path: Path) -> None:
+    made = output(tmp_path, partition_by=("stream", "epoch"))
+    table = open_table(made)
+    table.open(SCHEMA)
+    folder = table.stage()
+    inside = f"stream={urllib.parse.quote(STREAM, safe='')}/epoch={EPOCH}"
+    path = Path(folder, "out", inside)
+    path.mkdir(parents=True)
+    pq.write_table(rows(0, 50).drop_columns(["stream", "epoch"]), path / "part-0.parquet")
+    table.commit(0, [Range(STREAM, EPOCH, 0, 50)], folder, rows=50)
+    table.close()
+    write_log(tmp_path / "log", 50)
+    found = check_output(made, str(tmp_path / "log"))
+    assert found["good"], found
+    assert found["rows"] == 50

@@ -91,3 +91,14 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "query", 0)
     with pytest.raises(ConfigError, match="no sink"):
         reconcile(tmp_path / "query")
+
+
+def test_offset_of_another_kind_of_query_is_refused(tmp_path: Path) -> None:
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    (offsets / "3").write_text('v1\n{}\n{"a/x.**/5": 7}')
+    assert checkpoint.read_offset(str(tmp_path), 3) == {"a/x.**/5": 7}
+    assert checkpoint.read_offset(str(tmp_path), 4) is None
+    (offsets / "3").write_text('v1\n{}\n{"topic": {"0": 12}}')
+    with pytest.raises(ConfigError, match="not a position"):
+        checkpoint.read_offset(str(tmp_path), 3)

@@ -12,10 +12,7 @@ from typer.testing import CliRunner
 from meshmsg import ConfigError
 from meshmsg.cli import app
 from meshmsg.cli.sink import _configured
-from meshmsg.spark_sink.sink.batch import is_behind, new_ranges, overlaps
-from meshmsg.spark_sink.sink.checkpoint import read_offset
 from meshmsg.spark_sink.sink.config import Output, SinkConfig, load_sink, make_sink, metrics_address
-from meshmsg.spark_sink.source.positions import Range
 
 TOML = """
 [peer]
@@ -210,51 +207,6 @@ def test_wrong_usage_ends_with_status_2(
     import re
 
     assert re.search(said, found.output), found.output
-
-
-# Positions -------------------------------------------------------------------------------------
-
-A, B = "a/x.**", "b/x.**"
-
-
-def test_new_ranges_are_what_the_table_lacks() -> None:
-    done = {f"{A}/5": 100}
-    assert new_ranges(done, {f"{A}/5": 150, f"{B}/7": 10}) == [
-        Range(A, 5, 100, 150),
-        Range(B, 7, 0, 10),
-    ]
-    assert new_ranges(done, {f"{A}/5": 100}) == []
-    assert new_ranges(done, {f"{A}/5": 40}) == []
-    # An older epoch that the table no longer names was read to its end.
-    assert new_ranges(done, {f"{A}/4": 70, f"{A}/5": 100}) == []
-    assert new_ranges(done, {f"{A}/5": 100, f"{A}/6": 3}) == [Range(A, 6, 0, 3)]
-
-
-def test_table_behind_its_checkpoint_is_seen() -> None:
-    assert is_behind({}, {f"{A}/5": 1})
-    assert is_behind({f"{A}/5": 99}, {f"{A}/5": 100})
-    assert not is_behind({f"{A}/5": 100, f"{A}/6": 1}, {f"{A}/5": 100})
-
-
-def test_batch_that_overlaps_the_table_is_seen() -> None:
-    assert overlaps({f"{A}/5": 50}, {f"{A}/5": 100})
-    assert overlaps(None, {f"{A}/5": 100})
-    assert not overlaps({f"{A}/5": 100}, {f"{A}/5": 100})
-    assert not overlaps({}, {})
-
-
-def test_offset_of_another_kind_of_query_is_refused(tmp_path: Path) -> None:
-    offsets = tmp_path / "offsets"
-    offsets.mkdir()
-    (offsets / "3").write_text('v1\n{}\n{"a/x.**/5": 7}')
-    assert read_offset(str(tmp_path), 3) == {f"{A}/5": 7}
-    assert read_offset(str(tmp_path), 4) is None
-    (offsets / "3").write_text("v1\n{}\n{}\n{}")
-    with pytest.raises(ConfigError, match="not of a query with one source"):
-        read_offset(str(tmp_path), 3)
-    (offsets / "3").write_text('v1\n{}\n{"topic": {"0": 12}}')
-    with pytest.raises(ConfigError, match="not a position"):
-        read_offset(str(tmp_path), 3)
 
 
 def test_settings_of_spark_on_the_command_line_join_those_of_the_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from meshmsg.spark_sink.sink import daemon as sink_daemon
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.daemon import SinkDaemon
 from meshmsg.spark_sink.sink.formats import open_table
-from meshmsg.spark_sink.sink.metrics import OUTPUT, WHOLE, sink_part
+from meshmsg.spark_sink.sink.metrics import sink_part
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 from tests.support.waiting import wait_until
@@ -153,11 +153,3 @@ def test_prometheus_gets_the_figures(tmp_path: Path) -> None:
     assert 'meshmsg_sink_rows_total{output="lake"} 0.0' in text
     assert 'meshmsg_ready{check="sink"} 0.0' in text
     assert 'meshmsg_disk_free_bytes{path="' in text
-
-
-def test_what_a_page_says_of_metrics_is_so() -> None:
-    page = (
-        Path(__file__).resolve().parents[4].joinpath("docs", "sink.md").read_text(encoding="utf-8")
-    )
-    for metric in (*WHOLE.values(), *OUTPUT.values()):
-        assert f"`{metric.shown}`" in page, metric.shown

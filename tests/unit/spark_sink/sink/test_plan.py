@@ -15,7 +15,6 @@ from meshmsg.spark_sink.sink import daemon as sink_daemon
 from meshmsg.spark_sink.sink import plan as sink_plan
 from meshmsg.spark_sink.sink import tables as sink_tables
 from meshmsg.spark_sink.sink.config import Output, make_sink
-from meshmsg.spark_sink.sink.driver import last_error
 from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.sink.plan import check_columns, check_plan, check_sql, check_transform
 from meshmsg.spark_sink.source.columns import EVENT_COLUMNS
@@ -195,22 +194,3 @@ def test_command_ends_with_status_2_and_starts_nothing(
 
     assert re.search(said, found.output), found.output
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        (
-            "Error occurred during initialization of VM\nCould not reserve enough space\n",
-            "Could not",
-        ),
-        ("26/11/18 06:16:21 ERROR Backend: All masters are unresponsive!\n  at x\n", "All masters"),
-        ("26/11/18 06:16:21 WARN Utils: hostname\n", ""),
-    ],
-)
-def test_last_error_in_the_log_is_found(tmp_path: Path, written: str, said: str) -> None:
-    path = tmp_path / "driver.log"
-    path.write_text(f"Error of an earlier start\n{written}")
-    found = last_error(str(path), len("Error of an earlier start\n"))
-    assert found.startswith(said)
-    assert bool(found) == bool(said)

@@ -17,7 +17,6 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.variant_utils import VariantUtils
 
-from meshmsg import ConfigError
 from meshmsg.spark_sink.source.columns import Gathered
 from meshmsg.spark_sink.source.payloads import DecodedPayloads, JsonText, TypedColumns, Variants
 from meshmsg.spark_sink.source.typed import RowType
@@ -161,11 +160,6 @@ def test_a_codec_of_ones_own_is_set_aside_with_what_to_do() -> None:
         "the stream uses codec 'mine', which is not known here: read it as binary",
         b"x",
     )
-
-
-def test_types_that_payloads_cannot_give_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"column 'a\.b' is declared as .*interval"):
-        RowType(t.StructType().add("a", t.StructType().add("b", t.DayTimeIntervalType())))
 
 
 def test_json_text() -> None:
