@@ -179,10 +179,10 @@ class StreamReceiver:
         self.high = self._claimed
         self._claimed = None
 
-    def on_claim_noted(self) -> None:
-        """Whoever claims numbers has noted that those events are gone: they are missing, too."""
-        self.lent = max(self.lent, self.high)
-        self._claimed = None
+    def on_claim_noted(self, stop: int) -> None:
+        """Who claims numbers has noted that events up to `stop` are gone: they are missing, too."""
+        self.lent = max(self.lent, stop)
+        self._prove(stop)
 
     def on_tail_hint(self, next_: int, *, now: float) -> None:
         """The publisher says beside the data path that events before `next_` exist.
