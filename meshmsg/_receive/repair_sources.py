@@ -333,7 +333,9 @@ class Lending:
         claimed = receiver.claimed
         if claimed and not self._route(source, receiver, claimed, now)[0]:
             is_over = source.admissions and source.admissions[0].epoch > receiver.epoch
-            noted = source.ladder.noted(claimed) if is_over else 0
+            # A publisher that is there, and a recorder that serves nothing, have no such epoch.
+            is_known = receiver.proved > receiver.start or not source.has_publisher
+            noted = source.ladder.noted(claimed) if is_over and is_known else 0
             if noted:
                 receiver.on_claim_noted(noted)  # nothing after these events will show the gap
                 self.ask(source, receiver, ranges, now)  # of those who have claimed nothing, too

@@ -295,6 +295,19 @@ def test_what_a_recorder_has_noted_as_gone_is_asked_of_a_publisher_that_is_there
     assert [(to, one.ranges) for to, one in side.posted] == [(source.link, [(3, 9)])]
 
 
+def test_epoch_of_a_recorder_that_serves_nothing_of_it_is_no_loss_beside_the_publisher(
+    side: Receiving,
+) -> None:
+    source, receiver = entered(side, stop=0, up=False)
+    lending = lend(side, recorder := link())
+    lending.on_claim(source, hint(recorder, 9), 0.0)
+    source.attach(info(epoch=EPOCH + 1), source.link)
+    source.link.state = "up"
+    lending.put(source, admission(epoch=EPOCH + 1))
+    lending.on_gone(source, receiver, recorder, gone(0, 9, "corrupt"), 0.0)
+    assert (side.taken(), receiver.missing, side.posted) == ([], 0, [])
+
+
 def test_nothing_is_lost_before_the_publisher_can_have_been_found(side: Receiving) -> None:
     lending = lend(side, recorder := link())
     source = side.intake.incoming.by_name[STREAM]
