@@ -187,7 +187,8 @@ class Offers:
         if not infos:
             return
         asked = [info for info in infos if intake.wants_history(info.name) or not self._has(info)]
-        intake.notify(Lend(link, infos, frozenset(info.name for info in asked)))
+        more = self._table.is_one_awaited()
+        intake.notify(Lend(link, infos, frozenset(info.name for info in asked), more))
         intake.tend(time.monotonic())
         if asked:
             self._subscribe(link, intake, asked, born)

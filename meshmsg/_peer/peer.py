@@ -499,7 +499,9 @@ def check_wait(topic: str, count: int) -> None:
 
 def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
     """Who has not received everything."""
-    names = sorted({f"{claim.label} at {claim.received}" for claim in behind})
+    earlier = "what an earlier start published"  # a group, in the log
+    places = ((c.label, c.received if c.received >= 0 else earlier) for c in behind)
+    names = sorted({f"{label} at {place}" for label, place in places})
     return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
 
 

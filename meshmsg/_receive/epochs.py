@@ -73,8 +73,10 @@ class Epochs:
     def on_attach(self, source: Source) -> None:
         """The publisher is there, and says where an epoch begins of which nothing has come."""
         receiver, led = source.receiver, source.led
-        if receiver is None or led is None or source.is_lent or not source.is_claimed:
-            return  # one that is lent is disowned at its next word
+        if receiver is None or led is None or not self._incoming.is_claimed(source):
+            return
+        if source.is_lent:
+            return  # it is disowned at its next word
         self._incoming.counters["unproved_starts"] += 1
         self._ready.withdraw(source, receiver.epoch, 0)
         with self._incoming.lock:

@@ -105,6 +105,7 @@ class Lend:
     link: Any
     streams: list[StreamInfo]
     asked: frozenset[str]
+    more: bool = False  #: peers that may have more of them have yet to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +270,6 @@ class Source:
         """Whether only recorders vouch for the epoch that is being received."""
         receiver = self.receiver
         return receiver is not None and self.link is not None and self.said < receiver.epoch
-
-    @property
-    def is_claimed(self) -> bool:
-        """Whether only a recorder said where this epoch begins, and nothing of it has come."""
-        return self.led is not None and self.books.consumed == self.books.start
 
     def left(self, *, led: bool) -> Books | None:
         """Where we were, if no epoch is being received; one that is `led` in is anybody's."""

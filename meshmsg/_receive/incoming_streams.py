@@ -119,6 +119,15 @@ class IncomingStreams:
 
     # --- with the lock held ---
 
+    def is_claimed(self, source: Source) -> bool:
+        """Return True if its publisher, and not a recorder, is to say where this epoch begins.
+
+        Nothing of it has come, and where we are to begin lies in the past.  Where it does not, the
+        recorder's end of it was the present.
+        """
+        fresh = source.led is not None and source.books.consumed == source.books.start
+        return fresh and (bool(source.old_books) or self.start.reaches_back(source.info.name))
+
     def left(self, stream: str) -> Left:
         """Where we were in a stream before the epoch that is being received, if there is one."""
         source = self.by_name.get(stream)

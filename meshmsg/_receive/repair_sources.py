@@ -87,13 +87,11 @@ class Lending:
             if notice.link not in source.lenders and len(source.lenders) < LENDERS_MAX:
                 source.lenders.append(notice.link)
                 if info.name in notice.asked:  # once: coming again must not put anything off
-                    self._expect(source, notice.link, now, ASK_S)
+                    source.asked[notice.link] = now
+                    source.asked_until = max(source.asked_until, now + ASK_S)
+                    self._await_others(source, notice.more, now)
             incoming.wake_at(source, now)
         incoming.settled = False
-
-    def _expect(self, source: Source, who: Any, now: float, patience_s: float) -> None:
-        source.asked[who] = now
-        source.asked_until = max(source.asked_until, now + patience_s)
 
     def on_attach(self, source: Source, more: bool, now: float) -> None:
         """The publisher of a stream is there; `more` peers may be soon."""
@@ -101,8 +99,12 @@ class Lending:
         known = [one for one in source.admissions if self.may_enter(source, one)]
         source.admissions.clear()
         source.admissions.extend(known)
+        self._await_others(source, more, now)
+
+    def _await_others(self, source: Source, more: bool, now: float) -> None:
+        """They may have what was before, the publisher or recorders."""
         if more and source.receiver is None and self._incoming.reaches_back(source.info.name):
-            self._expect(source, SOMEBODY, now, PATIENCE_S)
+            source.asked[SOMEBODY] = now
 
     def on_complete(self, now: float) -> None:
         """No further peers are expected."""
@@ -145,17 +147,21 @@ class Lending:
 
     def is_asking(self, source: Source, now: float) -> bool:
         """Whether a recorder has yet to say what it has of epochs before the next."""
-        if source.asked and now >= source.asked_until:
-            if SOMEBODY not in source.asked:
-                self._incoming.counters["lender_timeouts"] += 1
-                log.warning("%s: no answer from a recorder", source.info.name)
-            source.asked.clear()
-        for link, since in list(source.asked.items()):
-            if link is not SOMEBODY and link.state != "up":
-                del source.asked[link]
-            elif link is not SOMEBODY and now - since >= ASK_AGAIN_S and source.receiver:
+        asked = source.asked
+        if now - asked.get(SOMEBODY, now) >= PATIENCE_S:
+            del asked[SOMEBODY]
+        recorders = [link for link in asked if link is not SOMEBODY]
+        if recorders and now >= source.asked_until:
+            self._incoming.counters["lender_timeouts"] += 1
+            log.warning("%s: no answer from a recorder", source.info.name)
+            asked.clear()
+            return False
+        for link in recorders:
+            if link.state != "up":
+                del asked[link]
+            elif now - asked[link] >= ASK_AGAIN_S and source.receiver:
                 self._ask_for_history(source, link, now)
-        return bool(source.asked)
+        return bool(asked)
 
     def _ask_for_history(self, source: Source, link: Any, now: float) -> None:
         receiver = source.receiver
@@ -197,7 +203,7 @@ class Lending:
         if not admission.over:
             newest = max((known.epoch for known in source.admissions), default=0)
             behind = admission.epoch < newest  # it has not heard of the new epoch yet
-            if not behind or now - (source.asked_until - ASK_S) >= BEHIND_S:
+            if receiver is None or not behind or now - (source.asked_until - ASK_S) >= BEHIND_S:
                 source.asked.pop(link, None)
         if link not in source.lenders:
             return None
@@ -321,15 +327,21 @@ class Lending:
         self, source: Source, receiver: StreamReceiver, ranges: list[Range], now: float
     ) -> None:
         """Nobody who is there has these."""
+        if source.link is None and now - source.seen_at < PATIENCE_S:
+            receiver.hold(now=now)  # its publisher may be found in a moment
+            return
         claimed = receiver.claimed
         if claimed and not self._route(source, receiver, claimed, now)[0]:
             is_over = source.admissions and source.admissions[0].epoch > receiver.epoch
-            if is_over and not source.has_publisher and source.ladder.is_refused(claimed):
-                # Nothing after these events will show the gap, and the publisher cannot be asked.
-                receiver.on_claim_noted()
-            else:
-                receiver.retract(now=now)
-                source.ladder.withdraw(receiver.proved, now=now)
+            # A publisher that is there, and a recorder that serves nothing, have no such epoch.
+            is_known = receiver.proved > receiver.start or not source.has_publisher
+            noted = source.ladder.noted(claimed) if is_over and is_known else 0
+            if noted:
+                receiver.on_claim_noted(noted)  # nothing after these events will show the gap
+                self.ask(source, receiver, ranges, now)  # of those who have claimed nothing, too
+                return
+            receiver.retract(now=now)
+            source.ladder.withdraw(receiver.proved, now=now)
         if source.info.durable and source.link is not None and source.link.state != "up":
             receiver.hold(now=now)  # its log has it, or knows why not
             return

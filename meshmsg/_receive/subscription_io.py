@@ -219,7 +219,7 @@ class Intake:
         with self._books_lock:
             source, left = incoming.by_name.get(name), incoming.left(name)
             receiver = None if source is None else source.receiver
-            if source is not None and source.is_claimed and not lent:
+            if source is not None and not lent and incoming.is_claimed(source):
                 receiver = None  # see `Epochs.on_attach`
             said = max(left.said, info.epoch)
             if source is not None and receiver is not None and (lent or receiver.epoch <= said):

@@ -12,15 +12,14 @@ Authority: a number is believed only from who can know it.
 | the publisher, beside its data | `on_tail_hint` | when the data path was empty for a while |
 | a repair source that is not the publisher | `on_claim` | never: the number is claimed |
 | a frame of such a source | `on_frame(lent=True)` | below `high`; it proves what it holds |
-| such a source, of an epoch that is over; no publisher | `on_claim_noted` | at once: lost |
+| such a source, of an epoch that is over: its claim is lost | `on_claim_noted` | at once |
 
 `high` is one past the highest number heard of, `proved` one past the highest that is proved; they
 differ while a claim stands.  Claimed numbers are asked for like missing ones, but they are never
 lost: when nobody serves them, or the publisher speaks again, `retract` forgets them.  So a source
 that lies about how far a stream is costs a few requests, and no event and no report.  An epoch that
-is left for good while its publisher is not there is the exception: a log that has lost the end of
-it, or all of it, says so, and no later number would show the gap.  With one frame of its own such a
-source could cause as much.
+is left for good is the exception: a log that has lost the end of it, or all of it, says so, and no
+later number would show the gap.  With one frame of its own such a source could cause as much.
 
 Where connections are not bound to peers, whoever a subscriber reads from can send a heartbeat or a
 frame with another publisher's stream in it.  The publisher's own connection is the judge: a number
@@ -180,10 +179,10 @@ class StreamReceiver:
         self.high = self._claimed
         self._claimed = None
 
-    def on_claim_noted(self) -> None:
-        """Whoever claims numbers has noted that those events are gone: they are missing, too."""
-        self.lent = max(self.lent, self.high)
-        self._claimed = None
+    def on_claim_noted(self, stop: int) -> None:
+        """Who claims numbers has noted that events up to `stop` are gone: they are missing, too."""
+        self.lent = max(self.lent, stop)
+        self._prove(stop)
 
     def on_tail_hint(self, next_: int, *, now: float) -> None:
         """The publisher says beside the data path that events before `next_` exist.

@@ -85,10 +85,11 @@ class Ladder:
             refused.add(first, stop)
         self._name(ranges, reason)
 
-    def is_refused(self, ranges: Iterable[Range]) -> bool:
-        """Return True when for each of these a source has said that it is gone."""
+    def noted(self, ranges: Iterable[Range]) -> int:
+        """Return one past the last of these of which a source has said that it is gone, or 0."""
         refused = self._refused.values()
-        return all(any(r.covers(first, stop) for r in refused) for first, stop in ranges)
+        parts = (r.overlap(first, stop) for first, stop in ranges for r in refused)
+        return max((stop for some in parts for _, stop in some), default=0)
 
     def _name(self, ranges: Iterable[Range], reason: str) -> None:
         """Keep why these would be lost: as the first to refuse them says, mostly the publisher."""

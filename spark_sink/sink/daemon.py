@@ -370,11 +370,10 @@ class SinkDaemon:
             outputs = [self._output(name, survey, now) for name in self._states]
             through = all(state.is_through for state in self._states.values())
         problems = [row["problem"] for row in outputs if row["problem"]]
-        is_ready = self.ready and through and not problems
         if stats is not None and stats["recorder"]["problem"]:
             problems.insert(0, stats["recorder"]["problem"])
         return {
-            "ready": is_ready,
+            "ready": self.ready and through and not problems,
             "events_in": events,
             "events_in_s": round((events - count) / max(now - before, 1e-6)),
             "streams": len(survey.streams),

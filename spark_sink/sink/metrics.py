@@ -65,4 +65,4 @@ def _problems(found: Mapping[str, Any]) -> Iterator[Problem]:
         if row["problem"]:
             yield Problem("sink", row["output"], str(row["problem"]))
     if not found["ready"] and not any(row["problem"] for row in found["outputs"]):
-        yield Problem("sink", "", "it has not written anything yet")
+        yield Problem("sink", "", found["problem"] or "it has not written anything yet")

@@ -25,6 +25,7 @@ from meshmsg import (
     Stream,
     TopicError,
 )
+from meshmsg._receive import repair_sources
 from meshmsg._replay.log_client import ReplayClient
 from meshmsg.recovery.log.cursors import Cursor
 from meshmsg.recovery.log.folder import LogFolder
@@ -339,12 +340,28 @@ def test_noted_losses_come_out_as_the_same_losses(tmp_path: Path) -> None:
             assert holes == losses
 
 
-@pytest.mark.parametrize("gone", [[0], [1], [0, 1]])
-def test_epochs_of_which_the_recorder_has_nothing_left_are_lost_to_its_readers(
-    tmp_path: Path, gone: list[int]
-) -> None:
-    """No event comes after them in their epoch that would show the gap."""
+def test_who_is_live_at_a_recorder_gets_all_of_a_publisher_that_comes_back(tmp_path: Path) -> None:
     stream = Stream("a.**", durability="log")
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("pub", streams=[stream], data_dir=tmp_path / "pub", bind=address) as pub,
+        recording(tmp_path / "rec", pub.address) as rec,
+    ):
+        pub.publish_many("a.b", [b"x"] * 10)
+        wait_kept(rec, 10)
+    with (
+        Peer("rec", record="a.**", data_dir=tmp_path / "rec") as rec,
+        Peer("late", connect=[rec.address, address]) as late,
+        late.subscribe("a.**") as events,
+    ):
+        wait_until(lambda: late.stats()["subscriptions"][0]["sources"], 30, "it is in the stream")
+        with Peer("pub", streams=[stream], data_dir=tmp_path / "pub", bind=address) as pub:
+            pub.publish_many("a.b", [b"%d" % n for n in range(50)])
+            assert numbers(events, 50) == list(range(50))
+
+
+def recorded_epochs(tmp_path: Path, stream: Stream) -> list[Path]:
+    """The recorder's files of three epochs, with ten events in each."""
     for _ in range(2):
         with Peer("pub", streams=[stream], data_dir=tmp_path / "pub") as pub:
             pub.publish_many("a.b", [b"x"] * 10)
@@ -353,7 +370,34 @@ def test_epochs_of_which_the_recorder_has_nothing_left_are_lost_to_its_readers(
         with recording(tmp_path / "rec", pub.address) as rec:
             wait_until(lambda: newest(rec) == (last.epoch, 10), 30, "all is recorded")
     (folder,) = (tmp_path / "rec").glob("pub*")
-    files = sorted(folder.glob("*.seg"))
+    return sorted(folder.glob("*.seg"))
+
+
+def test_publisher_that_comes_after_its_recorder_has_what_that_has_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair_sources, "PATIENCE_S", 60.0)  # it takes as long as it takes
+    stream = Stream("a.**", durability="log")
+    recorded_epochs(tmp_path, stream)[0].unlink()
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        Peer("rec", record="a.**", data_dir=tmp_path / "rec") as rec,
+        Peer("late", connect=[rec.address, address]) as late,
+        late.subscribe("a.**", start="earliest") as events,
+    ):
+        sources = events._intake.incoming.by_name.values()
+        wait_until(lambda: any(one.admissions or one.receiver for one in sources), 30, "it answers")
+        with Peer("pub", streams=[stream], data_dir=tmp_path / "pub", bind=address):
+            assert len(take(events, 30)) == 30
+            assert events.losses == []
+
+
+@pytest.mark.parametrize("gone", [[0], [1], [0, 1]])
+def test_epochs_of_which_the_recorder_has_nothing_left_are_lost_to_its_readers(
+    tmp_path: Path, gone: list[int]
+) -> None:
+    """No event comes after them in their epoch that would show the gap."""
+    files = recorded_epochs(tmp_path, Stream("a.**", durability="log"))
     epochs = [int(file.name.split("-")[0]) for file in files]
     assert len(set(epochs)) == len(files) == 3
     for n in gone:

@@ -244,3 +244,5 @@ def test_those_who_are_behind_are_named_once() -> None:
     text = "not received by all after 0.5 s: a at 1, b at 2"
     assert behind_text([*claims, claims[0]], 0.5) == text
     assert behind_text(claims, None).startswith("not received by all after 0 s")
+    group = SimpleNamespace(label="group g", received=-41)
+    assert behind_text([group], 1).endswith(": group g at what an earlier start published")

@@ -118,6 +118,27 @@ def test_history_waits_for_peers_that_have_yet_to_answer(start: StartAt, waits: 
         assert not side.intake.counters["lender_timeouts"]
 
 
+def test_history_of_a_recorder_waits_for_peers_that_have_yet_to_answer() -> None:
+    """One of them may be the publisher, which has more."""
+    with receiving(StartAt("earliest")) as side:
+        lending, recorder = side.intake.lending, link()
+        lending.on_lend(Lend(recorder, [info()], frozenset([STREAM]), more=True), 0.0)
+        source = side.intake.incoming.by_name[STREAM]
+        lending.on_admission(source, recorder, admission(0, 5, recorded=True), 0.0)
+        assert lending.is_asking(source, PATIENCE_S - 0.1)
+        assert not lending.is_asking(source, PATIENCE_S)
+        assert not side.intake.counters["lender_timeouts"]
+
+
+def test_recorder_that_is_behind_is_not_waited_for_where_nothing_has_begun() -> None:
+    with receiving(StartAt("earliest")) as side:
+        source = side.source()
+        lending = lend(side, recorder := link(), asked=True)
+        lending.put(source, admission(0, 2, epoch=EPOCH + 1))
+        lending.on_admission(source, recorder, admission(0, 5, recorded=True), 0.0)
+        assert not lending.is_asking(source, 0.0)
+
+
 # Repair ----------------------------------------------------------------------------------------
 
 
@@ -241,6 +262,65 @@ def test_claimed_events_that_are_refused_are_forgotten_and_not_lost(side: Receiv
     lending.on_gone(source, receiver, recorder, gone(3, 9, "unknown"), 0.0)
     lending.ask(source, receiver, [(3, 9)], 0.0)
     assert (receiver.missing, side.taken()) == (0, [])
+
+
+def test_what_a_recorder_has_noted_as_gone_is_lost_where_a_later_epoch_waits(
+    side: Receiving,
+) -> None:
+    source, receiver = entered(side, up=False)
+    recorder, other = link(), link()
+    lending = lend(side, recorder)
+    lend(side, other)
+    lending.on_claim(source, hint(recorder, 7), 0.0)
+    lending.on_claim(source, hint(other, 9), 0.0)
+    other.state = "left"
+    lending.put(source, admission(epoch=EPOCH + 1, recorded=True))
+    lending.on_gone(source, receiver, recorder, gone(3, 7, "corrupt"), 0.0)
+    assert side.taken() == [Loss(STREAM, EPOCH, 3, 7, "corrupt")]
+    assert receiver.missing == 0
+
+
+def test_what_a_recorder_has_noted_as_gone_is_asked_of_a_publisher_that_is_there(
+    side: Receiving,
+) -> None:
+    """It is back in a later epoch, and has yet to say what its log has of this one."""
+    source, receiver = entered(side, up=False)
+    lending = lend(side, recorder := link())
+    lending.on_claim(source, hint(recorder, 9), 0.0)
+    source.attach(info(epoch=EPOCH + 1), source.link)
+    source.link.state = "up"
+    lending.put(source, admission(epoch=EPOCH + 1, recorded=True))
+    lending.on_gone(source, receiver, recorder, gone(3, 9, "corrupt"), 0.0)
+    assert side.taken() == []
+    assert [(to, one.ranges) for to, one in side.posted] == [(source.link, [(3, 9)])]
+
+
+def test_epoch_of_a_recorder_that_serves_nothing_of_it_is_no_loss_beside_the_publisher(
+    side: Receiving,
+) -> None:
+    source, receiver = entered(side, stop=0, up=False)
+    lending = lend(side, recorder := link())
+    lending.on_claim(source, hint(recorder, 9), 0.0)
+    source.attach(info(epoch=EPOCH + 1), source.link)
+    source.link.state = "up"
+    lending.put(source, admission(epoch=EPOCH + 1))
+    lending.on_gone(source, receiver, recorder, gone(0, 9, "corrupt"), 0.0)
+    assert (side.taken(), receiver.missing, side.posted) == ([], 0, [])
+
+
+def test_nothing_is_lost_before_the_publisher_can_have_been_found(side: Receiving) -> None:
+    lending = lend(side, recorder := link())
+    source = side.intake.incoming.by_name[STREAM]
+    side.intake.epochs.on_admission(source, admission(recorded=True), 0.0)
+    receiver = source.receiver
+    assert receiver is not None
+    lending.on_claim(source, hint(recorder, 9), 0.0)
+    lending.put(source, admission(epoch=EPOCH + 1, recorded=True))
+    found_at = source.seen_at
+    lending.on_gone(source, receiver, recorder, gone(0, 9, "corrupt"), found_at + 0.9 * PATIENCE_S)
+    assert (side.taken(), receiver.missing) == ([], 9)
+    lending.ask(source, receiver, [(0, 9)], found_at + PATIENCE_S)
+    assert side.taken() == [Loss(STREAM, EPOCH, 0, 9, "corrupt")]
 
 
 def test_later_epoch_of_a_recorder_is_asked_for_where_the_publisher_is_away(

@@ -479,9 +479,12 @@ def test_claimed_events_are_lost_once_whoever_claims_them_has_noted_it() -> None
     it = receiver()
     feed(it, 0, 5)
     it.on_claim(15, now=1.0)
-    it.on_claim_noted()
+    it.on_claim_noted(12)
+    assert (it.claimed, it.lent) == ([(12, 15)], 12)
+    assert told(it.on_gone([(5, 15)], "corrupt", now=1.0)) == [(5, 12, "corrupt")]
+    it.on_claim_noted(15)
     assert (it.claimed, it.lent) == ([], 15)
-    assert told(it.on_gone([(5, 15)], "corrupt", now=1.0)) == [(5, 15, "corrupt")]
+    assert told(it.on_gone([(5, 15)], "corrupt", now=1.0)) == [(12, 15, "corrupt")]
 
 
 def test_only_the_proved_part_of_a_gap_is_lost() -> None:

@@ -46,13 +46,13 @@ def test_nobody_there_leaves_everything_without_a_reason() -> None:
     assert ladder.by_reason(left) == {}
 
 
-def test_ranges_are_refused_when_a_source_has_said_of_each_that_it_is_gone() -> None:
+def test_noted_is_the_last_of_which_a_source_has_said_that_it_is_gone() -> None:
     ladder = Ladder()
     ladder.refuse(ONE, [(0, 5)], "corrupt")
     ladder.refuse(TWO, [(5, 9)], "gone")
-    assert ladder.is_refused([(1, 5), (5, 9)])
-    assert not ladder.is_refused([(1, 5), (8, 10)])
-    assert not Ladder().is_refused([(0, 1)])
+    assert ladder.noted([(1, 4), (6, 12)]) == 9
+    assert ladder.noted([(1, 7)]) == 7
+    assert ladder.noted([(9, 12)]) == Ladder().noted([(0, 1)]) == 0
 
 
 def test_a_source_that_is_not_reached_is_skipped() -> None:

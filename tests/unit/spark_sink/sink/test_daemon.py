@@ -20,7 +20,7 @@ from meshmsg.spark_sink.sink import daemon as sink_daemon
 from meshmsg.spark_sink.sink.config import Output, make_sink
 from meshmsg.spark_sink.sink.daemon import SinkDaemon
 from meshmsg.spark_sink.sink.formats import open_table
-from meshmsg.spark_sink.sink.metrics import sink_part
+from meshmsg.spark_sink.sink.metrics import _problems, sink_part
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 from tests.support.waiting import wait_until
@@ -96,6 +96,18 @@ def test_sink_is_ready_while_events_get_through(
     assert daemon.figures()["ready"], "nothing waits"
     daemon._take({"kind": "ready"})
     assert daemon.figures()["ready"], "another driver, and nothing waits"
+
+
+def test_sink_is_not_ready_while_its_recorder_writes_nothing(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path)
+    commit(daemon, 100)
+    daemon._take({"kind": "ready"})
+    with Peer("rec", record="a.**", data_dir=tmp_path / "rec") as daemon.peer:
+        assert daemon.figures()["ready"]
+        daemon.peer._open_node().recorder.problem = "the disk is full"  # type: ignore[union-attr]
+        figures = daemon.figures()
+        assert (figures["ready"], figures["problem"]) == (False, "the disk is full")
+        assert [problem.problem for problem in _problems(figures)] == ["the disk is full"]
 
 
 def test_figures_name_what_keeps_batches_back_until_one_is_written(tmp_path: Path) -> None:
