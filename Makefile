@@ -2,8 +2,9 @@
 #     make test PYTHON=python3.12
 
 PYTHON ?= python3
+# Three workers, on two cores as well: most of what a scenario takes is waiting.
 # A worker that dies has met a defect that no test can report: the run ends there.
-PYTEST_FLAGS ?= -n 2 --dist loadgroup --max-worker-restart 0
+PYTEST_FLAGS ?= -n 3 --dist loadgroup --max-worker-restart 0
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -20,7 +20,8 @@ def row(name: str, **values: Any) -> dict[str, Any]:
 
 
 def figures(*rows: dict[str, Any], ready: bool = True) -> dict[str, Any]:
-    return {"events_in": 7, "restarts": 1, "streams": 2, "ready": ready, "outputs": list(rows)}
+    counts = {"events_in": 7, "restarts": 1, "streams": 2}
+    return {**counts, "ready": ready, "problem": None, "outputs": list(rows)}
 
 
 def look(
