@@ -37,7 +37,6 @@ WITHOUT = {
     *("meshmsg/_wire/open_frame.py", "recovery/log_writer.py", "transports/itch.py"),
     "spark_sink/sink_process.py",
     *(f"meshmsg/{edge}/__init__.py" for edge in ("moldudp", "nanomsg", "statsd", "webhooks")),
-    *(f"meshmsg/webhooks/{name}.py" for name in ("http_client", "runner", "server")),
 }
 
 
