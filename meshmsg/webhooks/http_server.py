@@ -162,10 +162,10 @@ class WebhookInlet:
         except TimeoutError:
             self.counters["malformed"] += 1
             return Reply(408, "the body did not come")
-        except (web.RequestPayloadError, ValueError) as error:
+        except (web.RequestPayloadError, OSError, ValueError) as error:  # or the caller hung up
             self.counters["malformed"] += 1
             return Reply(400, f"the body cannot be read: {error}")
-        except BaseException:  # the caller hung up in the middle
+        except BaseException:  # the server ends in the middle
             self.counters["malformed"] += 1
             raise
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -31,13 +31,12 @@ COMPLETE = (
     "spark_sink",
     "transports",
 )
-#: Names that lead elsewhere and a type that is another module's class; the doors of the edges and
-#: what runs webhooks, which tests/scenarios/ tries with peers and servers at the other end.
+#: Names that lead elsewhere and a type that is another module's class; and the doors of the edges,
+#: which tests/scenarios/ tries with peers and servers at the other end.
 WITHOUT = {
     *("meshmsg/_wire/open_frame.py", "recovery/log_writer.py", "transports/itch.py"),
     "spark_sink/sink_process.py",
     *(f"meshmsg/{edge}/__init__.py" for edge in ("moldudp", "nanomsg", "statsd", "webhooks")),
-    *(f"meshmsg/webhooks/{name}.py" for name in ("http_client", "http_server", "runner", "server")),
 }
 
 
