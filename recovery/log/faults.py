@@ -207,8 +207,8 @@ class FaultyFiles:
             raise Crashed
 
     def used_bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(len(inode.content) for inode in self._names.values())
+        """Bytes of all files; any thread may write meanwhile."""
+        return sum(len(inode.content) for inode in list(self._names.values()))
 
     def survivor(self, *, power: bool = True) -> FaultyFiles:
         """What is there after a crash: of the machine (`power`), or of the process only."""

@@ -21,7 +21,8 @@ class Sends:
         self.done = self.more = 0
         self.fails = False
         self.counters: Counter[str] = Counter()
-        self.sender = GatheredSender(NAME, self._send, self.counters)
+        self.name = f"{NAME} {id(self)}"  # other tests' publishers have theirs
+        self.sender = GatheredSender(self.name, self._send, self.counters)
 
     def _send(self) -> bool:
         self.done += 1
@@ -32,7 +33,7 @@ class Sends:
         return self.more >= 0
 
     def has_thread(self) -> bool:
-        return NAME in [thread.name for thread in threading.enumerate()]
+        return self.name in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_calls_that_it_has_not_heard_are_one(sends: Sends) -> None:
         go_on.wait(60)
         return first()
 
-    sends.sender = GatheredSender(NAME, slow, sends.counters)
+    sends.sender = GatheredSender(sends.name, slow, sends.counters)
     sends.sender.call()
     heard.wait(60)
     for _ in range(10):
