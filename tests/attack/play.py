@@ -72,6 +72,10 @@ class Result:
     problems: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     """Problems of time alone, which a busy machine makes as well."""
+    excess: float = 0.0
+    """The largest time that is judged, as a multiple of what it may be."""
+    tries: list[float] = field(default_factory=list)
+    """`excess` of each play, where one was not enough to judge by."""
 
     def p99(self, phase: str) -> float:
         """The 99th percentile of delay, in milliseconds."""
@@ -325,8 +329,14 @@ class _Play:
         result, options = self._result, self._options
         for name, other in (("attacked", "neutral"), ("after", "quiet")):
             p99, limit = result.p99(name), options.p99_ratio_max * result.p99(other)
-            if p99 > max(limit, options.p99_floor_ms):
-                result.slow.append(f"p99 of delay {p99:.1f} ms {name}, {limit / 2:.1f} ms {other}")
+            text = f"p99 of delay {p99:.1f} ms {name}, {limit / 2:.1f} ms {other}"
+            self._hold(p99, max(limit, options.p99_floor_ms), text)
         stall, quiet = result.stalls.get("attacked", 0.0), result.stalls.get("quiet", 0.0)
-        if stall > max(options.stall_s_max, 5 * quiet):
-            result.slow.append(f"publish stood still for {stall:.1f} s")
+        limit = max(options.stall_s_max, 5 * quiet)
+        self._hold(stall, limit, f"publish stood still for {stall:.1f} s")
+
+    def _hold(self, found: float, limit: float, text: str) -> None:
+        """Hold a time against the most that it may be."""
+        self._result.excess = max(self._result.excess, found / limit)
+        if found > limit:
+            self._result.slow.append(text)

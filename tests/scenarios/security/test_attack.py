@@ -10,7 +10,7 @@ import pytest
 
 from tests.attack.attacks import ATTACKS
 from tests.attack.play import Options, Result, play
-from tests.attack.run import details
+from tests.attack.run import OTHERS_MAX, details, is_open, judged
 
 #: Changed messages of each attack that takes any number of them.
 MESSAGES = 300
@@ -46,3 +46,35 @@ def test_honest_peers_get_everything_once_and_in_order_under(name: str) -> None:
     assert result.sent >= (MESSAGES if ATTACKS[name].share else 1)
     for row in result.honest.values():
         assert row["delivered"] == row["published"] > 0
+
+
+def played(excess: float, others: float = 0.0) -> Result:
+    slow = ["late"] if excess > 1 else []
+    return Result("x", "", False, others=others, excess=excess, slow=slow)
+
+
+@pytest.mark.parametrize(
+    ("excesses", "good"),
+    [([0.9], True), ([1.1, 1.2], False), ([1.1, 0.2, 0.3], True), ([1.1, 0.2, 1.3], False)],
+)
+def test_what_is_only_late_is_judged_by_the_median_of_its_plays(
+    excesses: list[float], good: bool
+) -> None:
+    plays = [played(excess) for excess in excesses]
+    assert [is_open(plays[:n]) for n in range(1, len(plays) + 1)] == [True] * (len(plays) - 1) + [
+        False
+    ]
+    assert judged(plays).is_good is good
+    assert judged(plays).tries == excesses
+
+
+def test_beside_other_programs_more_plays_are_judged() -> None:
+    plays = [played(1.1, 2 * OTHERS_MAX), played(1.2), played(0.5), played(0.6)]
+    assert is_open(plays)
+    assert judged([*plays, played(0.7)]).is_good
+
+
+def test_what_is_lost_counts_whatever_other_plays_were_like() -> None:
+    bad = Result("x", "", False, problems=["1 lost"])
+    assert not is_open([bad])
+    assert not judged([played(1.1), bad]).is_good

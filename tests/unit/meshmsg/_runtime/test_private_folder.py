@@ -68,7 +68,7 @@ def test_links_of_another_user_do_not_make_a_spill_empty_folders(
 
 
 def test_spill_removes_only_what_a_spill_makes(shared: Path) -> None:
-    """Folders of ours: a stray one, one with a link in it, one with a file of somebody's own."""
+    """Folders of ours: a stray one, two with links in them, one with a file of somebody's own."""
     segment = f"{7:019d}-0000-{0:019d}"
     target = shared / "target"
     target.mkdir()
@@ -80,12 +80,17 @@ def test_spill_removes_only_what_a_spill_makes(shared: Path) -> None:
         for file in ("lock", "stream.json", "epochs.json", f"{segment}.seg", f"{segment}.idx"):
             (folder / file).touch()
     (shared / f"{TEMPORARY}linked" / "a").symlink_to(target)
+    locked = shared / f"{TEMPORARY}locked" / "x"
+    locked.mkdir(parents=True)
+    locked.parent.chmod(0o700)
+    (locked / "lock").symlink_to(target / "lock")
     (shared / f"{TEMPORARY}mixed" / "x" / "status").touch()
     with Peer("victim", streams=[Stream("x.**", overflow="spill")]):
         pass
     assert names(target) == ["lock"]
     assert not (shared / f"{TEMPORARY}stray").exists()
     assert (shared / f"{TEMPORARY}linked" / "a").is_symlink()
+    assert (locked / "lock").is_symlink()
     assert names(shared / f"{TEMPORARY}mixed" / "x") == ["status"]
 
 

@@ -505,6 +505,14 @@ def test_deadline_loses_the_proved_part_of_a_gap_and_forgets_the_rest() -> None:
     assert (it.next, it.high, it.missing) == (5, 5, 0)
 
 
+def test_gap_that_is_proved_in_part_is_lost_up_to_there() -> None:
+    it = receiver()
+    it.on_claim(15, now=0.0)
+    it.on_tail(8, now=0.0)  # in the middle of what was asked for in one go
+    assert wait(it, 0.0, 10.0) == [(0, 8, "deadline")]
+    assert (it.next, it.high, it.missing) == (8, 8, 0)
+
+
 def test_the_publishers_word_ends_a_claim() -> None:
     it = receiver()
     feed(it, 0, 5)

@@ -91,6 +91,17 @@ def test_a_prefix_that_is_none_of_ours_is_not_told_and_cut(bench: Bench) -> None
     assert bench.seen == [] or all(not came for came, _ in bench.seen)
 
 
+def test_a_subscription_longer_than_any_of_ours_is_cut_unread(bench: Bench) -> None:
+    bench.watch()
+    door = bench.server.door
+    assert door is not None
+    bench.client.subscribe(b"x" * fanout.SUBSCRIPTION_BYTES_MAX)
+    bench.client.connect(bench.address)
+    wait_until(lambda: bench.has_seen() and door.counters["connections"] > 1)  # it dials again
+    assert bench.seen == []
+    assert bench.server.counters["bad_prefixes"] == 0
+
+
 def test_one_connection_has_few_tokens(bench: Bench) -> None:
     bench.watch()
     for n in range(fanout.TOKENS_EACH_MAX + 1):
