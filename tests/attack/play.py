@@ -96,7 +96,7 @@ def play(attack: Attack, options: Options, messages: int, seed: int) -> Result:
     result = Result(attack.name, attack.what, attack.keys)
     began = time.monotonic()
     try:
-        with world(attack, seed) as scene:
+        with world(attack, seed, first=options.timing) as scene:
             machine = Machine(scene)
             _Play(scene, attack, options, result).run(messages, seed)
             result.others = machine.others()

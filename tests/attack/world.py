@@ -146,9 +146,10 @@ def _files(pid: int) -> int:
 class World:
     """Honest peers that know each other, with traffic between them."""
 
-    def __init__(self, attack: Attack, folder: Path, seed: int) -> None:
+    def __init__(self, attack: Attack, folder: Path, seed: int, first: bool) -> None:
         self.attack = attack
         self._folder = folder
+        self._first = first
         self.keys = str(_make_keys(folder / "keys", attack)) if attack.keys else None
         group = f"239.{192 + seed % 60}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
         self._all: list[Process] = []
@@ -166,7 +167,8 @@ class World:
 
     def _start(self, role: str, **options: Any) -> Process:
         (self._folder / role).mkdir()
-        order = {"role": role, "folder": str(self._folder / role), "keys": self.keys, **options}
+        order = {"role": role, "folder": str(self._folder / role), "keys": self.keys}
+        order |= {"first": self._first, **options}
         process = Process("tests.attack.honest", order)
         self._all.append(process)
         return process
@@ -206,14 +208,14 @@ def _make_keys(folder: Path, attack: Attack) -> Path:
 
 
 @contextlib.contextmanager
-def world(attack: Attack, seed: int) -> Iterator[World]:
-    """All of it, and nothing left behind."""
+def world(attack: Attack, seed: int, *, first: bool) -> Iterator[World]:
+    """All of it, and nothing left behind; honest processes run `first`, if this user may."""
     folder = Path(tempfile.mkdtemp(prefix="meshmsg-attack-"))
     made: World | None = None
     try:
         made = World.__new__(World)
         made._all = []
-        World.__init__(made, attack, folder, seed)
+        World.__init__(made, attack, folder, seed, first)
         yield made
     finally:
         if made is not None:
