@@ -219,6 +219,19 @@ def test_no_more_is_on_its_way_than_the_reader_has_room_for(
     assert world.parts()[-1].stop == 8
 
 
+def test_credit_of_any_size_has_no_more_on_its_way_than_one_connection_may_have(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_server, "PART_BYTES", 1)
+    monkeypatch.setattr(log_server, "AHEAD_BYTES_MAX", 1)
+    world.read(6, 0, 8, credit=1 << 62)
+    wait_until(lambda: [read.waits for read in world.service._reads.values()] == [True])
+    [first] = world.answers(Part)
+    assert (first.stop, first.done) == (4, False)
+    world.service.on_message(ASKER, Credit(1, MIB))  # it was taken
+    assert world.parts()[-1].stop == 8
+
+
 def test_credit_of_a_read_that_is_over_is_told_and_its_end_is_not(world: World) -> None:
     world.service.on_message(ASKER, Credit(9, 0))
     assert world.sent == []
