@@ -116,10 +116,13 @@ class LinkTable:
 
     def refusal(self) -> PeerRefused | None:
         """The refusal, if every address that the user gave refused."""
-        given = [link for link in self.all() if link.given]
-        if given and all(link.state == "refused" for link in given):
-            return PeerRefused(given[0].address, given[0].reason)
-        return None
+        refused: Link | None = None
+        for link in self.all():
+            if link.given and link.state != "refused":
+                return None
+            if link.given:
+                refused = refused or link
+        return None if refused is None else PeerRefused(refused.address, refused.reason)
 
     def stats(self) -> list[dict[str, Any]]:
         """The state of each link."""

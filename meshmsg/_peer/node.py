@@ -37,7 +37,7 @@ from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
 from meshmsg._peer.served_streams import ServedStreams
 from meshmsg._peer.stats import inlet_stats
-from meshmsg._publish.publisher import LOOK_S, PublisherSide
+from meshmsg._publish.publisher import PublisherSide
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
 from meshmsg._receive.incoming_stream import Join, StartAt
@@ -110,14 +110,15 @@ class Node:
         self._calls: deque[Callable[[], None]] = deque()
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
         self._reported: set[Intake] = set()  # their consumers have come a good way
-        self._muted: dict[Inlet | FanoutServer, float] = {}
+        self._muted: dict[Inlet, float] = {}
+        self.hears_subscribers = True  #: the data socket's descriptor is waited for
         self._open_sockets(keyring)
         self._compose(keyring)
         # What a turn does; each says when to come again.  After something came, all are called:
         # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
             self._on_ping,
-            self.publisher.on_tick,
+            self._tend_publisher,
             self.reception.on_tick,
             self._tend_inlets,
             self.questions.on_tick,
@@ -410,12 +411,6 @@ class Node:
             self._muted[inlet] = _platform.monotonic() + muted_s
 
     def _unmute(self, now: float) -> float:
-        in_vain = self.publisher.subscribers.called_in_vain and not self.publisher.is_idle
-        if in_vain and self._fanout not in self._muted:
-            # ZeroMQ calls for each 256 messages that left, too.  The publisher looks at its streams
-            # as often as this: the thread need not get in the way of who publishes for that.
-            self._poller.remove(self._fanout)
-            self._muted[self._fanout] = now + LOOK_S
         for inlet in [inlet for inlet, due in self._muted.items() if due <= now]:
             del self._muted[inlet]
             self._poller.add(inlet)
@@ -430,6 +425,22 @@ class Node:
             self.links.forgive(slept)
             self.finder.forgive(slept)
         self._last_turn = now
+
+    def _tend_publisher(self, now: float) -> float:
+        """Let it do what is due, and wait for the data socket's descriptor unless in vain.
+
+        ZeroMQ calls for every few hundred messages that left, too, in the middle of a send.  While
+        events are published the publisher looks for subscriptions without being called.
+        """
+        due = self.publisher.on_tick(now)
+        in_vain = self.publisher.subscribers.called_in_vain
+        if self.hears_subscribers and in_vain and not self.publisher.is_idle:
+            self.hears_subscribers = False
+            self._poller.remove(self._fanout)
+        elif not self.hears_subscribers and self.publisher.is_idle:
+            self.hears_subscribers = True
+            self._poller.add(self._fanout)
+        return due
 
     def _tend_inlets(self, now: float) -> float:
         failure: Exception | None = None

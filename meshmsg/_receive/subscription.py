@@ -242,9 +242,7 @@ class SubscriptionBase:
             intake.lock.release()
 
     def _check_refused(self) -> None:
-        refusal = self._node.refusal()
-        if isinstance(self._intake, Member):
-            refusal = self._intake.refusal or refusal
+        refusal = self._intake.refusal or self._node.refusal()
         if refusal is not None:
             raise refusal
 

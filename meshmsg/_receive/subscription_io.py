@@ -25,7 +25,7 @@ from meshmsg import _platform
 from meshmsg._model.batch import Batch, Event, run_out
 from meshmsg._model.codecs import Codec, received_codec
 from meshmsg._model.config import Tuning
-from meshmsg._model.errors import ProtocolError
+from meshmsg._model.errors import PeerRefused, ProtocolError
 from meshmsg._model.event import Loss, Position
 from meshmsg._model.security_config import Security
 from meshmsg._model.topics import TopicFilter
@@ -100,6 +100,8 @@ class Intake:
 
     #: Whether recorders may lead on in a stream whose publisher is not there.
     follows_recorders = True
+    #: Of a work group there may be one.
+    refusal: PeerRefused | None = None
 
     def __init__(
         self,
@@ -356,7 +358,8 @@ class Intake:
     @property
     def arrival_fds(self) -> tuple[int, ...]:
         """Those of them on which data comes."""
-        return (*self._client.fds, *(line.fd for line in list(self._lines.values())))
+        fds, lines = self._client.fds, self._lines
+        return (*fds, *(line.fd for line in list(lines.values()))) if lines else fds
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
