@@ -55,7 +55,7 @@ from meshmsg.recovery.stream.quotas import Quota
 from meshmsg.transports.sockets import new_context
 from meshmsg.transports.udp.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.zmq.fanout import FanoutClient, FanoutServer
+from meshmsg.transports.zmq.fanout import FanoutClient
 from meshmsg.transports.zmq.port import settle_loans
 from meshmsg.transports.zmq.work_queue import WorkInlet
 

@@ -107,6 +107,7 @@ class SubscriptionBase:
         self._node = node
         self._intake = intake
         self._on_loss = on_loss
+        self._monotonic = _platform.current().monotonic  # at hand: asked for each event
 
     @property
     def losses(self) -> list[Loss]:
@@ -231,7 +232,7 @@ class SubscriptionBase:
                 return False
             if intake.take(as_events=True) is not None:
                 return True
-            now = _platform.monotonic()
+            now = self._monotonic()
             got = intake.receive(now, now, as_events=True)
             if got is None or isinstance(got, Batch):
                 return got is not None
@@ -295,7 +296,7 @@ class Subscription(SubscriptionBase):
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event, or `None` when the time is up.  Raises `ClosedError`, `EventsLost`."""
         intake = self._intake
-        deadline = None if timeout is None else _platform.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         while True:
             event = next(intake.iterator, None)
             if event is not None:
@@ -316,7 +317,7 @@ class Subscription(SubscriptionBase):
     def batches(self, timeout: float | None = None) -> Iterator[Batch]:
         """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
         while True:
-            deadline = None if timeout is None else _platform.monotonic() + timeout
+            deadline = None if timeout is None else self._monotonic() + timeout
             batch = self._next_batch(deadline, as_events=False)
             if batch is None:
                 return
@@ -324,16 +325,16 @@ class Subscription(SubscriptionBase):
 
     def wait_for_publishers(self, count: int = 1, timeout: float | None = 5.0) -> None:
         """Wait until this many streams feed it.  Raises `WaitTimeout`, `PeerRefused`."""
-        deadline = None if timeout is None else _platform.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         intake = self._intake
         while self._publishers() < count:
             self._check_open()
             self._check_refused()
-            left = None if deadline is None else deadline - _platform.monotonic()
+            left = None if deadline is None else deadline - self._monotonic()
             if left is not None and left <= 0:
                 raise WaitTimeout(self._no_publishers(count, timeout))
             with intake.lock:
-                now = _platform.monotonic()
+                now = self._monotonic()
                 if not intake.closed and not intake.pump(now):
                     intake.wait(0.05 if left is None else min(left, 0.05), now)
 
@@ -377,7 +378,7 @@ class Subscription(SubscriptionBase):
                 if found is not None:
                     return found
                 self._node.publisher.send_own()
-                now = _platform.monotonic()
+                now = self._monotonic()
                 got = intake.receive(now, deadline, as_events=as_events)
                 if isinstance(got, Batch):
                     return got

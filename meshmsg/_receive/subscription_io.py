@@ -124,6 +124,7 @@ class Intake:
         self.hold = False  #: publishers' logs keep what it has not committed
         self.filter = topics
         self.lock = _platform.new_rlock()
+        self._monotonic = _platform.current().monotonic  # at hand: asked for each event
         self.inbox: deque[Notice] = deque()
         self.counters: Counter[str] = Counter()
         self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
@@ -294,7 +295,7 @@ class Intake:
             left = min(timeout, left)
         self.driven_at = now + left  # whoever waits here is not busy elsewhere
         self._client.wait(left)
-        self.driven_at = _platform.monotonic()
+        self.driven_at = self._monotonic()
 
     def receive(
         self, now: float, deadline: float | None, *, as_events: bool = False
@@ -332,7 +333,7 @@ class Intake:
         datagram = None if line is None else line.recv() if hurried else line.recv_soon()
         if line is None or datagram is None:
             return False
-        self.driven_at = now = _platform.monotonic()
+        self.driven_at = now = self._monotonic()
         try:
             packets = self.reading.single(datagram) if as_events else None
             if packets is not None and take_next(self, datagram.data[DATA_HEAD.size :], now):
@@ -398,7 +399,7 @@ class Intake:
         return None
 
     def _keep_up(self) -> None:
-        self.driven_at = now = _platform.monotonic()
+        self.driven_at = now = self._monotonic()
         self.reading.keep_up(now)
         if now >= self.incoming.timer_due:
             self._run_timers(now, False)
@@ -407,7 +408,7 @@ class Intake:
         """Take out what is ready first."""
         item = self.ready.take()
         if self.reading.backlog:
-            self.reading.refill(_platform.monotonic())
+            self.reading.refill(self._monotonic())
         if self.ready.is_fed():
             self.incoming.timer_due = 0.0  # there is room again: say so
         return item
