@@ -5,21 +5,22 @@ Runs on the I/O thread.  What those inside may ask for is decided in `access_con
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._access.access_control import Gate
 from meshmsg._runtime import busy
 from meshmsg._wire import control as c
 from meshmsg.transports.zmq.connection_monitor import Door, connections_allowed, cut, cut_all
-from meshmsg.transports.zmq.context import Context, Poller
+from meshmsg.transports.zmq.context import Poller
 from meshmsg.transports.zmq.control import ControlServer
 from meshmsg.transports.zmq.curve import CONTROL, DATA
 from meshmsg.transports.zmq.fanout import FanoutServer
+from meshmsg.transports.zmq.sockets import ZmqSockets
 from meshmsg.transports.zmq.unread_limit import limits_of
-from meshmsg.transports.zmq.zap import ZapRequest, ZapServer
+from meshmsg.transports.zmq.zap import ZapRequest
 
 ZAP_PER_TURN_MAX = 256
 #: Who says what no subscriber says has no data connection for this long.
@@ -43,7 +44,7 @@ class Connections:
     def __init__(
         self,
         gate: Gate,
-        context: Context,
+        context: ZmqSockets,
         server: ControlServer,
         fanout: FanoutServer,
         poller: Poller,
@@ -58,7 +59,8 @@ class Connections:
         self._poller = poller
         self._look_elsewhere = look  # at connections that are not of the two ports
         self._wake = wake
-        self._zap = None if gate.keyring is None else ZapServer(context)
+        self._zap = None if gate.keyring is None else context.zap_server()
+        self._is_measured = context.measured
         self._doors: dict[str, Door] = {}
         self._ahead_due = 0.0
         self._is_busy = False
@@ -68,14 +70,15 @@ class Connections:
 
     def open(self, control_gone: Callable[[int], None], data_gone: Callable[[int], None]) -> None:
         """Watch the sockets; these are told of connections that end."""
-        control = Door(self._server.pollable, CONTROL_LIMITS)
+        control = self._server.watched(CONTROL_LIMITS)
         data = self._fanout.watched(DATA_LIMITS)
         self._doors = {"control": control, "data": data}
         control.gone, data.gone = control_gone, data_gone
         self._fanout.strayed = self._on_stray
         for owner in self._pollables():
             self._poller.add(owner)
-        busy.watch.add(self._on_busy)
+        if self._is_measured:
+            busy.watch.add(self._on_busy)
 
     def _pollables(self) -> list[Any]:
         return [*self._doors.values(), *([] if self._zap is None else [self._zap])]
@@ -94,7 +97,7 @@ class Connections:
         """Somebody is at a door; `False` if it is something else that is readable."""
         if owner is self._zap:
             self._judge()
-        elif isinstance(owner, Door):
+        elif owner in self._doors.values():
             owner.read()
             self._explain(owner)
             self._thin_out(owner)
@@ -134,12 +137,12 @@ class Connections:
 
     def _on_stray(self, user: bytes) -> None:
         """It harms the subscriptions of others (see `FanoutServer.drain`): it stays out a while."""
-        self._strays[user] = time.monotonic() + STRAY_S
+        self._strays[user] = _platform.monotonic() + STRAY_S
         name = self._gate.grant(user).name or "somebody"
         self._gate.tell_once("%s says nonsense where subscriptions are made, and is cut off", name)
 
     def _is_stray(self, request: ZapRequest, user: bytes) -> bool:
-        return request.domain == DATA and self._strays.get(user, 0.0) > time.monotonic()
+        return request.domain == DATA and self._strays.get(user, 0.0) > _platform.monotonic()
 
     def _turn_away(self, request: ZapRequest) -> None:
         assert self._zap is not None
@@ -182,7 +185,7 @@ class Connections:
         if now < self._ahead_due:
             return self._ahead_due
         self._is_busy = False
-        began = time.monotonic()
+        began = _platform.monotonic()
         count = 0
         for door in self._doors.values():
             over = door.look(AHEAD_BYTES_MAX)
@@ -195,7 +198,7 @@ class Connections:
             text = "connections that never finish what they send are cut (counted as %s)"
             self._gate.tell_once(text, "connections_ahead")
         # With very many connections: not more than a twentieth of the time.
-        self._ahead_due = now + 20 * (time.monotonic() - began)
+        self._ahead_due = now + 20 * (_platform.monotonic() - began)
         return float("inf")
 
     def _on_busy(self) -> None:

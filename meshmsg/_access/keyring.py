@@ -14,6 +14,7 @@ import secrets
 from hashlib import sha256
 from pathlib import Path
 
+from meshmsg import _platform
 from meshmsg._access.allow_list import Grant, Names, parse_allow
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.extras import need
@@ -107,7 +108,7 @@ class Keyring:
     def draw_number(self) -> int:
         """A number for one start of this peer; where peers are told apart, one of our own key."""
         if not self.apart:
-            return secrets.randbits(63)
+            return _platform.randbits(63)
         return _number_part(self.curve.own.public) << NUMBER_BITS | secrets.randbits(NUMBER_BITS)
 
     def has_number(self, user: bytes, number: int) -> bool:

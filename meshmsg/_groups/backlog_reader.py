@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from meshmsg import _platform
 from meshmsg._groups.seat import Seat, Seats
 from meshmsg._model.errors import LogError, ProtocolError
 from meshmsg._publish.durable_streams import DurableSide
@@ -80,7 +80,7 @@ class GroupDisk:
                 there = self._streams.fanout is not None and seat in self._seats
                 if there and frames + gone:
                     self._streams.counters["group_fetched_frames"] += len(frames)
-                    self._dispatch(seat, time.monotonic())
+                    self._dispatch(seat, _platform.monotonic())
 
     def find_places(
         self, join: Join, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]

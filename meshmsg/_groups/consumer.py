@@ -9,8 +9,6 @@ control message when the work runs out, when a good part of the credit is used u
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from operator import length_hint
@@ -18,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from meshmsg import _platform
 from meshmsg._groups.consumer_joins import Membership
 from meshmsg._groups.consumer_messages import Asked, Attached, MemberSetup, Notice, Parted
 from meshmsg._groups.work_batch import (
@@ -72,7 +71,7 @@ class Member(Membership):
         wake_io: Callable[[], None],
     ) -> None:
         super().__init__(setup, inlet, post)
-        self.lock = threading.RLock()
+        self.lock = _platform.new_rlock()
         self.inbox: deque[Notice] = deque()
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
@@ -303,7 +302,7 @@ class Member(Membership):
         elif isinstance(notice, Parted):
             self._part(notice.link)
         elif isinstance(notice, Sweep):
-            self._sweep(notice, time.monotonic())
+            self._sweep(notice, _platform.monotonic())
         else:
             for first, stop in notice.ranges:
                 self._ready.append(Loss(notice.stream, notice.epoch, first, stop, notice.reason))
@@ -332,7 +331,7 @@ class Member(Membership):
         if count >= self.unsaid_max:
             self.say()
         elif not self._unsaid:
-            self._unsaid_since = time.monotonic()
+            self._unsaid_since = _platform.monotonic()
             self._unsaid = True
             self._wake_io()  # which says it if nobody else does in time
 
@@ -381,7 +380,7 @@ class Member(Membership):
                     if not (source.ack_ranges or source.nacks or source.returned):
                         break  # all of it fitted
                 if source.acks:  # came meanwhile, from another thread
-                    self._unsaid_since, self._unsaid = time.monotonic(), True
+                    self._unsaid_since, self._unsaid = _platform.monotonic(), True
             self._number = number or self._number
             all_said = size <= SETTLED_BYTES_MAX and count < ENTRIES_MAX
             closed = closed and all_said
@@ -423,7 +422,7 @@ class Member(Membership):
         last words have come is lost, and what it has done comes again.
         """
         self.closed = True
-        self.left_at = time.monotonic()
+        self.left_at = _platform.monotonic()
         self.wake()
         with self.lock:
             if not self._inlet_closed:

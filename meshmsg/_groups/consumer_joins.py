@@ -10,7 +10,6 @@ Everything but `on_kept` is called with the member's lock held.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from meshmsg import _platform
 from meshmsg._groups.consumer_messages import Asked, Attached, MemberSetup
 from meshmsg._groups.work_batch import (
     NACKS_MAX,
@@ -89,13 +89,13 @@ class Membership(Settler):
         self._valid = {self.sub}  # all of them; publishers of earlier releases know none
         self._unanswered: set[str] = set()  # streams that we leave
         self._last_number = 0  # the message that says so
-        self.seen_off = threading.Event()  #: all have answered, or are not going to
+        self.seen_off = _platform.new_event()  #: all have answered, or are not going to
         self.left_at = NEVER
         self._joins = 0
         self._number = 0  # of the last message that may have to be said again
         self._ready: deque[WorkBatch | Loss] = deque()
         self._places: Places[int] = Places(self.counters)  # epochs that it was a member in
-        self._settle_lock = threading.Lock()
+        self._settle_lock = _platform.new_lock()
         self._auto = self.options.auto_ack
 
     def look(self) -> int:

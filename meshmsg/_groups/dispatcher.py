@@ -7,12 +7,12 @@ only, which also watches their connections.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._groups.backlog_reader import GroupDisk
 from meshmsg._groups.dead_letters import DeadLetters, Publish
 from meshmsg._groups.group_messages import on_line, policy_of, takes_all_of
@@ -48,8 +48,7 @@ from meshmsg.recovery.stream.ledger import LedgerRow
 from meshmsg.recovery.stream.loss_detector import NEVER
 from meshmsg.recovery.stream.quotas import Owner, Quota
 from meshmsg.transports.zmq.connection_monitor import connections_allowed
-from meshmsg.transports.zmq.context import Context
-from meshmsg.transports.zmq.work_queue import WorkOutlet
+from meshmsg.transports.zmq.sockets import ZmqSockets
 
 log = logging.getLogger("meshmsg.peer")
 
@@ -121,14 +120,14 @@ class GroupSide:
         self._later: deque[tuple[float, bytes, int]] = deque()
         self._waiting_max = connections_allowed(WAITING_MAX * FILES_PER_MEMBER) // FILES_PER_MEMBER
         self._numbers = 0
-        self._context: Context | None = None
+        self._context: ZmqSockets | None = None
         self._addresses: list[str] = []
         self._watch: Callable[[Any], None] = lambda owner: None
         self._unwatch: Callable[[Any], None] = lambda owner: None
 
     def open(
         self,
-        context: Context,
+        context: ZmqSockets,
         addresses: list[str],
         watch: Callable[[Any], None],
         unwatch: Callable[[Any], None],
@@ -167,7 +166,7 @@ class GroupSide:
         *,
         declared: bool = False,
     ) -> Seat:
-        now = time.monotonic()
+        now = _platform.monotonic()
         dead = self._dead.outlet_for(name, outlet)  # first: where it fails, nothing is left behind
         durable = outlet.log is not None
         shelf = Shelf(outlet.sender.buffer, line or Line(outlet.epoch), durable=durable)
@@ -275,7 +274,7 @@ class GroupSide:
         if final:
             self._control.post(link, Unjoined(join.sub, reason, refused=True))
         else:
-            self._put_off(link, join.sub, time.monotonic())
+            self._put_off(link, join.sub, _platform.monotonic())
 
     def _unfit(self, join: Join, peer: str) -> str:
         """Why a member cannot be taken; empty if it can."""
@@ -321,7 +320,7 @@ class GroupSide:
     def _new_member(self, join: Join, link: bytes, peer: str, now: float) -> RemoteMember | None:
         assert self._context is not None
         try:
-            work = WorkOutlet(self._context, join.sub, self._addresses, self._context.user_of(link))
+            work = self._context.work_outlet(join.sub, self._addresses, self._context.user_of(link))
         except BindError as error:
             host = self._control.owner_of(link).host
             self._notes.error("no socket for %s: %s", peer, error, by=host)
@@ -401,7 +400,7 @@ class GroupSide:
         group.limit = max(group.limit, saved.mark)
         self._roll.on_saved(saved)
         if group.members:
-            self._dispatch(saved.seat, time.monotonic())
+            self._dispatch(saved.seat, _platform.monotonic())
 
     def look(self) -> int:
         """Cut whoever sends to a socket of a member; return how many were."""
@@ -542,7 +541,7 @@ class GroupSide:
 
     def on_frame(self, outlet: Outlet) -> None:
         """A frame was sealed: its events go to the groups."""
-        now = time.monotonic()
+        now = _platform.monotonic()
         for seat in self.seats.of(outlet.stream):
             self._dispatch(seat, now)
 

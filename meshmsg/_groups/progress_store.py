@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshmsg import _platform
 from meshmsg._groups.seat import Seat
 from meshmsg._model.config import check_group
 from meshmsg._model.errors import ConfigError, LogError
@@ -73,17 +73,17 @@ class GroupKeeper:
         self._on_saved = on_saved
         self._lock = lock  # the publishing side's
         self._counters = counters
-        self._disk = threading.Lock()  # one at a time writes
-        self._wanted = threading.Event()
-        self._stopping = threading.Event()
-        self._hurried = threading.Event()  # somebody waits: no pause before the next save
+        self._disk = _platform.new_lock()  # one at a time writes
+        self._wanted = _platform.new_event()
+        self._stopping = _platform.new_event()
+        self._hurried = _platform.new_event()  # somebody waits: no pause before the next save
         self._dirty: dict[int, Seat] = {}
         self._stores: dict[str, GroupStore] = {}
         self._held_at: dict[int, float] = {}
         self._saved: dict[int, Seat] = {}
         self._failing = False
         self.guard = Guard(f"{name} groups", counters, "group_save_failures")
-        self._thread = threading.Thread(target=self._run, name=f"{name} groups", daemon=True)
+        self._thread = _platform.new_thread(self._run, f"{name} groups")
 
     # --- with the publishing side's lock held ---
 
@@ -184,10 +184,10 @@ class GroupKeeper:
         if not wanted:
             self._look()
             return True
-        began = time.monotonic()
+        began = _platform.monotonic()
         self._wanted.clear()
         good = self._save()
-        spent = time.monotonic() - began
+        spent = _platform.monotonic() - began
         if good:
             self._hurried.wait(max(SAVE_S, min(SAVE_TIMES * spent, PAUSE_MAX_S)))
         else:
@@ -242,10 +242,10 @@ class GroupKeeper:
         if seat.dropped or (id(seat) in self._saved and not store.has(record.name)):
             seat.dropped = True
             return False
-        now = time.monotonic()
+        now = _platform.monotonic()
         held_at = self._held_at.get(id(seat))
         if held_at is None:  # from the first moment on
-            store.hold(record.name, record.floor, time.time_ns())
+            store.hold(record.name, record.floor, _platform.time_ns())
             self._held_at[id(seat)] = now
         if seat.dead is not None and seat.dead.log is not None:
             # First what it gave up: settled and nowhere would be lost, if the machine fails now.
@@ -255,7 +255,7 @@ class GroupKeeper:
         self._counters["groups_saved"] += 1
         if held_at is not None and (now - held_at >= HOLD_S or self._stopping.is_set()):
             # After the file: should we be killed in between, what that still has to do is held.
-            store.hold(record.name, record.floor, time.time_ns())
+            store.hold(record.name, record.floor, _platform.time_ns())
             self._held_at[id(seat)] = now
         return True
 

@@ -11,10 +11,10 @@ Everything here is called with the publishing side's lock held.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from meshmsg import _platform
 from meshmsg._groups.group_messages import failures_on_line, had_by, on_line
 from meshmsg._groups.progress_store import GroupKeeper, Saved
 from meshmsg._groups.seat import Seat, Seats
@@ -190,7 +190,7 @@ class GroupRoll:
 
     def on_saved(self, saved: Saved) -> None:
         """A group is on disk as it was: tell its members what is kept, and let new ones in."""
-        seat, now = saved.seat, time.monotonic()
+        seat, now = saved.seat, _platform.monotonic()
         if saved.good:
             seat.saved_names = saved.names & seat.names
             if saved.whole:

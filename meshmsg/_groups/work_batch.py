@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from meshmsg import _platform
 from meshmsg._model.batch import Batch
 from meshmsg._model.codecs import Codec
 from meshmsg._model.message_fields import ACK_RANGES_MAX
@@ -76,7 +76,7 @@ class WorkSource:
         self.codec = codec
         self.epoch = info.epoch
         self.joined = False
-        self.seen_at = time.monotonic()  #: when its publisher was last seen to be there
+        self.seen_at = _platform.monotonic()  #: when its publisher was last seen to be there
         self.start: Start | None = None  #: what was asked for, until a publisher has taken us
         self.books = self  #: which has the figures
         self.delivered = self.redelivered = self.acked = 0

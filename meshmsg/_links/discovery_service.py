@@ -8,14 +8,13 @@ says otherwise.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace as with_fields
 
+from meshmsg import _platform
 from meshmsg._links.inbound_peer import Client
 from meshmsg._links.outbound_peer import Link, LinkTable
 from meshmsg._links.resolver import Name, Scout
@@ -100,7 +99,7 @@ class Finder:
             retry_max_s=float(found.retry_max),
             forget_s=float(found.forget_after),
         )
-        chance = random.Random()
+        chance = _platform.new_random()
         self.contacts = ContactBook(timing, instance, chance)
         self._rumours = Rumours(CONTACTS_MAX, chance)
         # A mesh without a name is that of a user and folder; who has a key was told of the others.
@@ -128,7 +127,7 @@ class Finder:
 
     def _look(self) -> None:
         config = self._config
-        now = time.monotonic()
+        now = _platform.monotonic()
         names = []
         for address in (*self._found.seeds, *config.connect):
             target = split_target(address)
@@ -186,7 +185,7 @@ class Finder:
         self._learn(instance, name, addresses, "zeroconf")
 
     def _on_name(self, name: Name) -> None:
-        now = time.monotonic()
+        now = _platform.monotonic()
         for host in name.addresses:
             address = join_target(host, name.port)
             if not self._is_own(address):
@@ -204,7 +203,7 @@ class Finder:
                 self._notes.write(level, text, who, address, why)
 
     def _learn(self, instance: int, name: str, addresses: tuple[str, ...], source: str) -> None:
-        now = time.monotonic()
+        now = _platform.monotonic()
         due = self.contacts.learn(instance, name, addresses, source, now=now)
         self._due = min(self._due, due)
 
@@ -242,7 +241,7 @@ class Finder:
         """A peer says who it is and whom it knows."""
         if here.instance != instance:
             raise ProtocolError("somebody else's card")
-        now = time.monotonic()
+        now = _platform.monotonic()
         addresses = self._usable(_observed(here.addresses, host), host)
         card = Card(
             here.peer,
@@ -292,7 +291,7 @@ class Finder:
 
     def on_welcome(self, link: Link) -> None:
         """A peer that we dialled has answered."""
-        now = time.monotonic()
+        now = _platform.monotonic()
         self.contacts.on_up(link.address, link.instance, link.peer, now=now)
         link.noted = "up"
         for other in self._table.all():
@@ -320,13 +319,13 @@ class Finder:
 
     def on_same(self, address: str, instance: int) -> None:
         """Two addresses of one peer."""
-        self.contacts.on_same(address, instance, now=time.monotonic())
+        self.contacts.on_same(address, instance, now=_platform.monotonic())
 
     def adopt(self, link: Link, instance: int, name: str) -> None:
         """A peer with streams dialled us, and is dialled back."""
         if self.is_on:
             link.found = True
-            self.contacts.adopt(instance, name, link.address, now=time.monotonic())
+            self.contacts.adopt(instance, name, link.address, now=_platform.monotonic())
 
     def _tell(self, change: Change) -> None:
         card = change.card

@@ -7,11 +7,11 @@ what they may.
 from __future__ import annotations
 
 import logging
-import time
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from meshmsg import _platform
 from meshmsg._access.access_control import Gate
 from meshmsg._access.connections import Connections
 from meshmsg._links.discovery_service import ITSELF, Finder
@@ -104,14 +104,14 @@ class Reception:
 
     def on_readable(self) -> None:
         """Requests have come: heed them, or let them wait if their sender has no time left."""
-        part, began = Slice(), time.thread_time()
+        part, began = Slice(), _platform.thread_time()
         for _ in range(MESSAGES_A_TURN):
             request = self._server.recv()
             if request is None:
                 self._connections.all_read()
                 return
             self._connections.spoke(request.fd, request.size)
-            now = time.monotonic()
+            now = _platform.monotonic()
             client = self.clients.get(request.identity)
             if client is not None and client.user != request.user:
                 self._forget(request.identity, now)  # somebody took over its routing id
@@ -130,7 +130,7 @@ class Reception:
 
     def on_tick(self, now: float) -> float:
         """Heed those who have waited for their time; returns when to come again."""
-        part, began = Slice(), time.thread_time()
+        part, began = Slice(), _platform.thread_time()
         while self._shares and (request := self._shares.take(now=now)) is not None:
             client = self.clients.get(request.identity)
             began = self._heed(request, client, self._owner(request, client), began, now)
@@ -160,7 +160,7 @@ class Reception:
             log.debug("a bad control message from %s was dropped: %s", where, error)
         except Exception:
             self._guard.failed("a control message")
-        ended = time.thread_time()
+        ended = _platform.thread_time()
         self._shares.spend(owner, ended - began, now=now)
         return ended
 
@@ -294,7 +294,7 @@ class Reception:
         the other side is gone: where our streams end, which nobody else can tell.
         """
         left = set(self.clients)
-        while left and (wait_s := deadline - time.monotonic()) > 0:
+        while left and (wait_s := deadline - _platform.monotonic()) > 0:
             request = self._server.recv()
             if request is None:
                 self._server.wait(wait_s)

@@ -5,9 +5,9 @@ On the I/O thread, but for what says otherwise.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Set
 
+from meshmsg import _platform
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import Asked, Parted
 from meshmsg._links.outbound_peer import Link, LinkTable, Listing, data_address
@@ -121,7 +121,7 @@ class Offers:
         if link.data_address:
             for intake in list(self._inlets.intakes.values()):
                 intake.notify(Detach(link.data_address, at_once))
-                intake.tend(time.monotonic())
+                intake.tend(_platform.monotonic())
         for member in list(self._inlets.members.values()):
             member.notify(Parted(link, "it is not there any more"))
         self.on_silence(link)
@@ -189,7 +189,7 @@ class Offers:
         asked = [info for info in infos if intake.wants_history(info.name) or not self._has(info)]
         more = self._table.is_one_awaited()
         intake.notify(Lend(link, infos, frozenset(info.name for info in asked), more))
-        intake.tend(time.monotonic())
+        intake.tend(_platform.monotonic())
         if asked:
             self._subscribe(link, intake, asked, born)
 
@@ -220,7 +220,7 @@ class Offers:
             for info in infos
         ]
         names = [info.name for info in infos]
-        self._unconfirmed.asked(link, intake.sub, names, now=time.monotonic())
+        self._unconfirmed.asked(link, intake.sub, names, now=_platform.monotonic())
         patterns = [pattern.text for pattern in intake.filter.patterns]
         name, hold = self._inlets.names.get(intake.sub, ""), intake.hold
         self._control.post_pages(
@@ -234,7 +234,7 @@ class Offers:
         more = not names <= born and self._table.is_one_awaited()
         back = {info.name for info in infos if intake.has_forgotten(info.name)}
         intake.notify(Attach(link, link.data_address, infos, more, link.data_key))
-        intake.tend(time.monotonic())
+        intake.tend(_platform.monotonic())
         self._subscribe(link, intake, infos, born)
         self._take_up(intake, back)
         if intake.hold and intake.bookmarks is not None:
@@ -252,7 +252,7 @@ class Offers:
             if message.refused:
                 self._settled(link, intake.sub, [name])
         if not message.refused:
-            self._unconfirmed.waits(link, intake.sub, streams, now=time.monotonic())
+            self._unconfirmed.waits(link, intake.sub, streams, now=_platform.monotonic())
 
     def commit(self, link: Link, intake: Intake, positions: Iterable[Position]) -> None:
         """Tell a publisher what a subscription is done with that its logs wait for; any thread."""
@@ -293,7 +293,7 @@ class Offers:
         *,
         anew: bool = False,
     ) -> None:
-        now = time.monotonic()
+        now = _platform.monotonic()
         self._unconfirmed.asked(link, member.sub, [info.name for info in infos], now=now)
         name = self._inlets.names.get(member.sub, "")
         member.notify(Asked(link, infos, name, born, anew))
@@ -317,10 +317,10 @@ class Offers:
         if isinstance(message, c.Joined):
             self._settled(link, message.sub, (tail.stream for tail in message.streams))
             member.on_joined(link, message, data_address(link.address, message.work))
-            member.tend(time.monotonic(), force=True)
+            member.tend(_platform.monotonic(), force=True)
             return
         member.on_unjoined(link, message)
-        member.tend(time.monotonic(), force=True)
+        member.tend(_platform.monotonic(), force=True)
         if message.refused:
             self._settled(link, message.sub, link.streams)
         else:
@@ -353,7 +353,7 @@ class Offers:
                 raise ProtocolError("a repair without a frame")
             intake.notify(RepairFrame(link, message.stream, frame, message.answers))
         elif isinstance(message, c.StatusPlease):
-            intake.tend(time.monotonic(), force=True)
+            intake.tend(_platform.monotonic(), force=True)
             self._reports.want(intake, [link], message.number)
         elif isinstance(message, c.Subscribed | c.Gone):
             if isinstance(message, c.Subscribed):
@@ -364,11 +364,11 @@ class Offers:
             self.on_unsubscribed(link, intake, message)
         elif isinstance(message, c.Evicted | c.Rekey):
             intake.notify(message)
-        intake.tend(time.monotonic())
+        intake.tend(_platform.monotonic())
 
     def _settled(self, link: Link, sub: int, streams: Iterable[str]) -> None:
         """A publisher has answered: these need not be asked for again."""
-        now = time.monotonic()
+        now = _platform.monotonic()
         for stream in streams:
             self._unconfirmed.settled(link, sub, stream, now=now)
 

@@ -5,9 +5,9 @@ Plain state: what is done with them stands in `outbound_peers`.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from meshmsg import _platform
 from meshmsg._model.errors import PeerRefused, ProtocolError
 from meshmsg._model.message_fields import STREAMS_MAX
 from meshmsg.recovery.stream.time_shares import TimeBudget
@@ -31,7 +31,7 @@ class Listing:
         self.recorded: dict[str, c.StreamInfo] = {}
         self.members: set[int] = set()  #: of our members, who has asked for some of them
         self.pages = 0  #: that have come
-        self.due = time.monotonic() + PAGE_S  #: when the next one has to be here
+        self.due = _platform.monotonic() + PAGE_S  #: when the next one has to be here
 
     def is_next(self, welcome: c.Welcome, link: Link) -> bool:
         """Return True for the page that has to come, of the peer that began."""
@@ -65,7 +65,7 @@ class Link:
         self.recorded: dict[str, c.StreamInfo] = {}  #: of other peers, kept by this one
         self.listing: Listing | None = None  #: whose last page has yet to come
         self.untaken: set[str] = set()  #: streams that there was no room for
-        self.last_seen = time.monotonic()
+        self.last_seen = _platform.monotonic()
         self.budget = TimeBudget()  #: of the I/O thread's time
         self.ping_due = 0.0
         self.reconnects = -1
@@ -73,7 +73,7 @@ class Link:
         self.found = False  #: by discovery, which sees to it
         self.back: int | None = None  #: the number of who dialled us, and is dialled back
         self.called = ""  #: as it called itself then
-        self.dialled_at = time.monotonic()
+        self.dialled_at = _platform.monotonic()
         self.noted = "dialling"  #: its state, as far as discovery has seen it
         self.door = 0  #: which of our mesh keys it is dialled with
         self.nonce = b""  #: what it was asked to prove its key with
@@ -116,10 +116,13 @@ class LinkTable:
 
     def refusal(self) -> PeerRefused | None:
         """The refusal, if every address that the user gave refused."""
-        given = [link for link in self.all() if link.given]
-        if given and all(link.state == "refused" for link in given):
-            return PeerRefused(given[0].address, given[0].reason)
-        return None
+        refused: Link | None = None
+        for link in self.all():
+            if link.given and link.state != "refused":
+                return None
+            if link.given:
+                refused = refused or link
+        return None if refused is None else PeerRefused(refused.address, refused.reason)
 
     def stats(self) -> list[dict[str, Any]]:
         """The state of each link."""

@@ -8,10 +8,10 @@ ZeroMQ redials by itself; each new connection starts with a hello.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._access.access_control import Gate
 from meshmsg._links.discovery_service import Finder
 from meshmsg._links.inbound_peer import Client
@@ -38,8 +38,9 @@ from meshmsg.transports.zmq.connection_monitor import (
     connections_allowed,
     files_over,
 )
-from meshmsg.transports.zmq.context import LOCKED_OUT, ONE_HAS_NO_KEY, Context, Poller
+from meshmsg.transports.zmq.context import LOCKED_OUT, ONE_HAS_NO_KEY, Poller
 from meshmsg.transports.zmq.control import ControlClient
+from meshmsg.transports.zmq.sockets import ZmqSockets
 
 #: What is said to one subscription.
 FOR_SUBSCRIPTIONS = (
@@ -82,7 +83,7 @@ class Links:
         software: str,
         control: ControlSender,
         guard: Guard,
-        context: Context,
+        context: ZmqSockets,
         poller: Poller,
         addresses: Sequence[str],
         table: LinkTable,
@@ -190,7 +191,7 @@ class Links:
     def _client(self, address: str, door: int) -> ControlClient:
         curve = self._context.curve
         key = b"" if curve is None else curve.doors[door % len(curve.doors)]
-        return ControlClient(self._context, address, key)
+        return self._context.control_client(address, key)
 
     def _watch(self, link: Link) -> None:
         for owner in (link.client, link.client.monitor):
@@ -218,12 +219,12 @@ class Links:
             monitor.failure = ""
         if owner is monitor or link.client.monitor is not monitor:
             return
-        part, client, began = Slice(), link.client, time.thread_time()
+        part, client, began = Slice(), link.client, _platform.thread_time()
         for _ in range(MESSAGES_A_TURN):
             parts = client.recv()
             if parts is None:
                 return
-            link.last_seen = now = time.monotonic()
+            link.last_seen = now = _platform.monotonic()
             try:
                 self._on_message(link, parts)
             except MeshError as error:
@@ -231,7 +232,7 @@ class Links:
                 log.debug("a bad control message from %s was dropped: %s", link.address, error)
             except Exception:
                 self._guard.failed("a control message from who was dialled")
-            ended = time.thread_time()
+            ended = _platform.thread_time()
             link.budget.spend(ended - began, now=now)
             began = ended
             if id(client) not in self._by_owner:  # it is closed by now
@@ -254,7 +255,7 @@ class Links:
     def _on_connection(self, link: Link, connected: bool) -> None:
         if connected:
             link.reconnects += 1
-            link.last_seen = time.monotonic()
+            link.last_seen = _platform.monotonic()
             link.failures, link.user, link.nonce = 0, b"", b""
             self._greet(link)
         elif link.state in ("up", "greeting"):
@@ -276,7 +277,7 @@ class Links:
             self._knock(link)
         if reason != LOCKED_OUT or link.failures >= LOCKED_OUT_TIMES * doors:
             self._refuse(link, reason)
-            link.knock_due = time.monotonic() + KNOCK_AGAIN_S
+            link.knock_due = _platform.monotonic() + KNOCK_AGAIN_S
 
     def _knock(self, link: Link) -> None:
         """Try anew, from the start."""
@@ -344,7 +345,7 @@ class Links:
             self._finder.on_here(link.instance, link.host, message)
         elif isinstance(message, c.Ask):
             if self._gate.permitted(link.user, message) is not None:
-                self._questions.on_ask(link, message, time.monotonic())
+                self._questions.on_ask(link, message, _platform.monotonic())
         elif isinstance(message, c.Bye):
             if link.state != "left":
                 self._control.post(link, c.Bye(self._instance, []))
@@ -380,7 +381,7 @@ class Links:
         reason = "" if welcome.page else self._gate.identify(link, welcome)
         if reason:
             self._refuse(link, reason)
-            link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the list may change
+            link.knock_due = _platform.monotonic() + KNOCK_AGAIN_S  # the list may change
             return
         if welcome.page and (link.listing is None or not link.listing.is_next(welcome, link)):
             self._say_hello(link)
@@ -425,7 +426,7 @@ class Links:
         link.streams.update(streams)
         link.recorded.update(recorded)
         listing.pages += 1
-        listing.due = time.monotonic() + PAGE_S
+        listing.due = _platform.monotonic() + PAGE_S
         self._offers.on_page(link, listing, page, frozenset((*streams, *recorded)))
 
     def _data_key(self, link: Link, welcome: c.Welcome) -> bytes:
@@ -452,7 +453,7 @@ class Links:
                     link, f"the name {welcome.peer!r} is in use at {other.address} already"
                 )
                 link.taken = True
-                link.knock_due = time.monotonic() + KNOCK_AGAIN_S  # the other one may leave
+                link.knock_due = _platform.monotonic() + KNOCK_AGAIN_S  # the other one may leave
                 self._control.post(link, c.Taken(self._finder.where(other)))
                 return True
         return False
@@ -524,7 +525,7 @@ class Links:
     def _redial(self, link: Link) -> None:
         self._knock(link)
         link.state = "dialling"
-        link.last_seen = time.monotonic()
+        link.last_seen = _platform.monotonic()
 
     def forgive(self, slept: float) -> None:
         """This process did not run for a while."""

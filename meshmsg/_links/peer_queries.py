@@ -8,10 +8,10 @@ I/O thread's time (`SHARE`).  Each gets what was there when it asked, or newer.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from meshmsg import _platform
 from meshmsg._links.outbound_peer import Link
 from meshmsg._model.errors import ProtocolError, WaitTimeout
 from meshmsg._runtime.control_sender import ControlSender
@@ -68,7 +68,7 @@ class Questions:
         """A peer asks."""
         question = _Waiting(asker, ask.number, now + LEDGER_S)
         if ask.what == "clock":
-            self._control.post(asker, c.encode_answer(ask.number, {"time_ns": time.time_ns()}))
+            self._control.post(asker, c.encode_answer(ask.number, {"time_ns": _platform.time_ns()}))
         elif ask.what not in ("stats", "ledger"):
             raise ProtocolError(f"asked for {ask.what!r}")
         elif self._is_asking_much(asker):
@@ -89,7 +89,7 @@ class Questions:
         if self._for_stats and now >= self._stats_due:
             waiting, self._for_stats = self._for_stats, []
             self._answer(waiting, self._stats())
-            self._stats_due = now + (time.monotonic() - now) / SHARE
+            self._stats_due = now + (_platform.monotonic() - now) / SHARE
         return self._stats_due if self._for_stats else NEVER
 
     def _tell_ledger(self, now: float) -> float:
@@ -105,7 +105,7 @@ class Questions:
                 self._for_status = [one for one in self._for_status if one[0] not in done]
                 rows = [row.as_dict() for row in self._ledger().rows]
                 self._answer(done, {"peer": self._name, "rows": rows})
-                self._ledger_due = now + (time.monotonic() - now) / SHARE
+                self._ledger_due = now + (_platform.monotonic() - now) / SHARE
         return now + REFRESH_S if self._for_status or self._for_ledger else NEVER
 
     def _answer(self, waiting: list[_Waiting], body: Any) -> None:
@@ -115,7 +115,7 @@ class Questions:
 
     def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
         """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
-        event = threading.Event()
+        event = _platform.new_event()
         answer: list[c.Answer] = []
         self._numbers += 1
         number = self._numbers

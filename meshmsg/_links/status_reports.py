@@ -7,11 +7,11 @@ publisher has only a part of the I/O thread's time for its reports (`SHARE`).
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from meshmsg import _platform
 from meshmsg._model.message_fields import ENTRIES_MAX
 from meshmsg._runtime.turns import Slice
 from meshmsg._wire import control as c
@@ -65,7 +65,7 @@ class StatusReports:
         return min((self._rests[link] for _, link in self._wanted), default=NEVER)
 
     def _go_on(self, report: _Report) -> None:
-        began = time.monotonic()
+        began = _platform.monotonic()
         intake, link = report.intake, report.link
         if report.left is None:
             report.left = intake.sources_of(link)
@@ -73,7 +73,7 @@ class StatusReports:
         if some or report.answers:
             is_last = not report.left
             self.say(intake, link, some, answers=report.answers if is_last else 0)
-        now = time.monotonic()
+        now = _platform.monotonic()
         report.took_s += now - began
         if report.left:
             self._under_way.append(report)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from meshmsg._model.batch import Batch, Event
 from meshmsg._model.codecs import Codec
 from meshmsg._model.config import load_toml
 from meshmsg._model.errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
-from meshmsg._model.event import Position
+from meshmsg._model.event import Loss, Position
 from meshmsg._native import COMPILED
 from meshmsg._peer.async_presence import AsyncPeerWatch
 from meshmsg._peer.forks import is_forked
@@ -59,7 +60,7 @@ class AsyncSubscription(SubscriptionBase):
     _yielded_at = 0.0
     _loop: asyncio.AbstractEventLoop | None = None  # that watches the descriptors
     _fds: tuple[int, ...] = ()
-    _waiting: frozenset[asyncio.Future[None]] = frozenset()
+    _waiting: frozenset[_Woken] = frozenset()
     _timer: asyncio.TimerHandle | None = None
     _timer_at = NEVER
 
@@ -106,7 +107,8 @@ class AsyncSubscription(SubscriptionBase):
             event = next(self._intake.iterator, None)
             if event is not None:
                 return event
-            self._check_open()
+            if self._intake.closed:
+                self._check_open()
             if await self._next_batch(deadline, as_events=True) is None:
                 self._check_open()
                 return None
@@ -168,18 +170,17 @@ class AsyncSubscription(SubscriptionBase):
                 if intake.closed:
                     self._node.check_running()
                     return None
-                found = intake.take(as_events=as_events)
-                got = found is None and intake.receive(now, now, as_events=as_events)
-                idle = got is None or (
-                    found is None and not (got or intake.pump(now) or intake.inbox)
-                )
-            if (found is not None or got) and self._waiting:
+                found: Batch | Loss | bool | None = intake.take(as_events=as_events)
+                if found is None:
+                    found = intake.receive(now, now, as_events=as_events)
+                if found is False:
+                    found = intake.pump(now) or bool(intake.inbox)
+            idle = found is None or found is False
+            if self._waiting and not idle:
                 self._wake_all()  # there may be more, and the descriptor says it once only
-            if isinstance(got, Batch):
-                return got
             if isinstance(found, Batch):
                 return found
-            if found is not None:
+            if isinstance(found, Loss):
                 self._handle_loss(found)
             elif idle:
                 self._check_refused()
@@ -192,7 +193,7 @@ class AsyncSubscription(SubscriptionBase):
         intake = self._intake
         self._node.publisher.send_own()
         loop = asyncio.get_running_loop()
-        woken = loop.create_future()
+        woken = _Woken(loop=loop)
         self._waiting |= {woken}
         try:
             with intake.lock:  # with which it is closed
@@ -256,13 +257,43 @@ class AsyncSubscription(SubscriptionBase):
         if not self._waiting:
             # ZeroMQ's descriptor stays readable until the socket is asked: nobody asks just now.
             self._unwatch()
-            return
-        self._wake_all()
+        elif len(self._waiting) == 1:
+            next(iter(self._waiting)).go_on()
+        else:
+            self._wake_all()
 
     def _on_call(self) -> None:
         """The wake-up call of another thread; data comes without."""
         self._intake.clear_wakeup()
         self._on_readable()
+
+
+class _Woken(asyncio.Future[None]):
+    """What a coroutine waits for that waits for its subscription's descriptor.
+
+    A future has its coroutine go on in the loop's next turn.  The loop would look at all
+    descriptors before, find this one still readable, wake the coroutine for the same event again
+    when it waits for the next, and take a third turn to find nothing: of a round trip, a third.
+    """
+
+    _wakeup: tuple[Callable[[Any], object], Context] | None = None
+
+    def add_done_callback(
+        self, fn: Callable[[Any], object], /, *, context: Context | None = None
+    ) -> None:
+        """Of the task that awaits it, and nobody else."""
+        super().add_done_callback(fn, context=context)
+        self._wakeup = (fn, copy_context() if context is None else context)
+
+    def go_on(self) -> None:
+        """Have the task go on now: for the loop to call, while no task runs."""
+        if self._wakeup is None or self.done():
+            _resolve(self)
+            return
+        wakeup, context = self._wakeup
+        self.remove_done_callback(wakeup)
+        self.set_result(None)
+        context.run(wakeup, self)
 
 
 def _resolve(woken: asyncio.Future[None]) -> None:

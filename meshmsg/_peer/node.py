@@ -8,14 +8,12 @@ these have to say, and comes round when something is due.
 from __future__ import annotations
 
 import logging
-import secrets
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from meshmsg import _platform
 from meshmsg._access.access_control import Gate
 from meshmsg._access.connections import Connections
 from meshmsg._access.keyring import Keyring
@@ -39,7 +37,7 @@ from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
 from meshmsg._peer.served_streams import ServedStreams
 from meshmsg._peer.stats import inlet_stats
-from meshmsg._publish.publisher import LOOK_S, PublisherSide
+from meshmsg._publish.publisher import PublisherSide
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
 from meshmsg._receive.incoming_stream import Join, StartAt
@@ -54,12 +52,10 @@ from meshmsg._wire import control as c
 from meshmsg.recovery.stream.ledger import Ledger
 from meshmsg.recovery.stream.loss_detector import NEVER
 from meshmsg.recovery.stream.quotas import Quota
+from meshmsg.transports.sockets import new_context
 from meshmsg.transports.udp.multicast import Inlet, groups_of
 from meshmsg.transports.wakeup import Wakeup
-from meshmsg.transports.zmq.context import Context, Poller
-from meshmsg.transports.zmq.control import ControlServer
-from meshmsg.transports.zmq.fanout import FanoutClient, FanoutServer
-from meshmsg.transports.zmq.per_publisher import ApartFanoutClient, ApartWorkInlet
+from meshmsg.transports.zmq.fanout import FanoutClient
 from meshmsg.transports.zmq.port import settle_loans
 from meshmsg.transports.zmq.work_queue import WorkInlet
 
@@ -76,9 +72,9 @@ BYE_S = 0.5
 class _Call:
     """The wake-up of the I/O thread, as a thing to poll."""
 
-    def __init__(self) -> None:
-        self.wakeup = Wakeup()
-        self.pollable = self.wakeup.fd
+    def __init__(self, wakeup: Wakeup) -> None:
+        self.wakeup = wakeup
+        self.pollable = wakeup.fd
 
 
 class Node:
@@ -101,7 +97,7 @@ class Node:
         self.tuning = config.tuning
         self.software = software
         keyring = None if config.security is None else Keyring(config.security)
-        self.instance = secrets.randbits(63) if keyring is None else keyring.draw_number()
+        self.instance = _platform.randbits(63) if keyring is None else keyring.draw_number()
         self.counters: Counter[str] = Counter()
         self.guard = Guard(f"the I/O thread of {config.name}", self.counters)
         self.inlets = Inlets()
@@ -109,19 +105,20 @@ class Node:
         self._stopping = False
         self._failure: str | None = None
         self._linger_s = LINGER_S
-        self._last_turn = time.monotonic()
+        self._last_turn = _platform.monotonic()
         self._ping_due = 0.0
         self._calls: deque[Callable[[], None]] = deque()
         self._outgoing: deque[tuple[Link | bytes, list[bytes]]] = deque()
         self._reported: set[Intake] = set()  # their consumers have come a good way
-        self._muted: dict[Inlet | FanoutServer, float] = {}
+        self._muted: dict[Inlet, float] = {}
+        self.hears_subscribers = True  #: the data socket's descriptor is waited for
         self._open_sockets(keyring)
         self._compose(keyring)
         # What a turn does; each says when to come again.  After something came, all are called:
         # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
             self._on_ping,
-            self.publisher.on_tick,
+            self._tend_publisher,
             self.reception.on_tick,
             self._tend_inlets,
             self.questions.on_tick,
@@ -137,21 +134,19 @@ class Node:
             self._ticks.append(self.recorder.lender.on_tick)
         self._dues = [0.0] * len(self._ticks)
         self._has_news = True
-        self._thread = threading.Thread(
-            target=self._run, name=f"meshmsg-{config.name}", daemon=True
-        )
-        self.stopped = threading.Event()
+        self._thread = _platform.new_thread(self._run, f"meshmsg-{config.name}")
+        self.stopped = _platform.new_event()
 
     def _open_sockets(self, keyring: Keyring | None) -> None:
         curve = None if keyring is None else keyring.curve
-        self.context = Context(curve, self.tuning.handshake_timeout_s)
-        self._server = ControlServer(self.context)
+        self.context = new_context(curve, self.tuning.handshake_timeout_s)
+        self._server = self.context.control_server()
         may = None
         if keyring is not None and keyring.apart:
             may = lambda user, prefix: self.gate.may_take(user, prefix)  # noqa: E731
-        self._fanout = FanoutServer(self.context, self.tuning.queue_frames, may)
-        self._poller = Poller()
-        self._call = _Call()
+        self._fanout = self.context.fanout_server(self.tuning.queue_frames, may)
+        self._poller = self.context.poller()
+        self._call = _Call(self.context.wakeup())
 
     def _compose(self, keyring: Keyring | None) -> None:
         """Make the parts, and give each what it needs."""
@@ -169,7 +164,7 @@ class Node:
         self.post = control.post
         self._background = Background(self._poller)
         self.reports = StatusReports(self.send)
-        epoch = time.time_ns() // 1000
+        epoch = _platform.time_ns() // 1000
         self.publisher = publisher = PublisherSide(config, epoch, control, self.wake, self.announce)
         subscribers = publisher.subscribers
         self.recorder = None if config.record is None else self._new_recorder(config.record)
@@ -306,7 +301,7 @@ class Node:
         self._linger_s = min(LINGER_S, max(0.5, timeout))
         self._stopping = True
         self.wake()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and _platform.current_thread() is not self._thread:
             self._thread.join(timeout + 2 * LINGER_S)
 
     def forked_parts(self) -> list[object]:
@@ -336,7 +331,7 @@ class Node:
             self.counters["unsent_full"] += 1
             return False
         self._outgoing.append((to, parts))
-        if threading.current_thread() is not self._thread:
+        if _platform.current_thread() is not self._thread:
             self.wake()
         return True
 
@@ -358,7 +353,7 @@ class Node:
         """Do what is due and what comes in; a part that fails costs itself only."""
         if self._stopping:
             return False
-        now = time.monotonic()
+        now = _platform.monotonic()
         self._forgive_sleep(now)
         failing, part = "", Slice()
         for n, tick in enumerate(self._ticks):
@@ -373,7 +368,7 @@ class Node:
         self._drain_outgoing()
         part.give_way()
         due = now if self._calls or self._outgoing else min(self._dues)
-        ready = self._poller.wait(due - time.monotonic())
+        ready = self._poller.wait(due - _platform.monotonic())
         part = Slice()
         self._has_news = bool(ready or self._calls or self._outgoing)
         for owner in ready:
@@ -388,7 +383,7 @@ class Node:
         part.give_way()
         if failing:
             self.guard.has_trouble(f"{self.guard.who} goes on without {failing}: the log says why")
-            time.sleep(PAUSE_S)  # a part that fails each time must not take all of the processor
+            _platform.sleep(PAUSE_S)  # what fails each time must not take all of the processor
         return not self._stopping
 
     def _on_readable(self, owner: Any) -> None:
@@ -397,31 +392,25 @@ class Node:
         elif owner is self._call:
             self._call.wakeup.clear()
         elif isinstance(owner, Arrival):
-            self._background.on_arrival(owner, time.monotonic())
+            self._background.on_arrival(owner, _platform.monotonic())
         elif isinstance(owner, Inlet):
             self._read_inlet(owner)
         elif owner is self._fanout:
             self.publisher.subscribers.called = True
         elif self.connections.on_readable(owner):
             pass
-        elif not self.publisher.groups.on_readable(owner, time.monotonic()):
+        elif not self.publisher.groups.on_readable(owner, _platform.monotonic()):
             self.links.on_readable(owner)
 
     def _read_inlet(self, inlet: Inlet) -> None:
         """Multicast receivers ask or report; of a flood, only so much is read in a time."""
-        muted_s = self.publisher.on_inlet(inlet, time.monotonic())
+        muted_s = self.publisher.on_inlet(inlet, _platform.monotonic())
         if muted_s:
             self.counters["muted_inlets"] += 1
             self._poller.remove(inlet)
-            self._muted[inlet] = time.monotonic() + muted_s
+            self._muted[inlet] = _platform.monotonic() + muted_s
 
     def _unmute(self, now: float) -> float:
-        in_vain = self.publisher.subscribers.called_in_vain and not self.publisher.is_idle
-        if in_vain and self._fanout not in self._muted:
-            # ZeroMQ calls for each 256 messages that left, too.  The publisher looks at its streams
-            # as often as this: the thread need not get in the way of who publishes for that.
-            self._poller.remove(self._fanout)
-            self._muted[self._fanout] = now + LOOK_S
         for inlet in [inlet for inlet, due in self._muted.items() if due <= now]:
             del self._muted[inlet]
             self._poller.add(inlet)
@@ -436,6 +425,22 @@ class Node:
             self.links.forgive(slept)
             self.finder.forgive(slept)
         self._last_turn = now
+
+    def _tend_publisher(self, now: float) -> float:
+        """Let it do what is due, and wait for the data socket's descriptor unless in vain.
+
+        ZeroMQ calls for every few hundred messages that left, too, in the middle of a send.  While
+        events are published the publisher looks for subscriptions without being called.
+        """
+        due = self.publisher.on_tick(now)
+        in_vain = self.publisher.subscribers.called_in_vain
+        if self.hears_subscribers and in_vain and not self.publisher.is_idle:
+            self.hears_subscribers = False
+            self._poller.remove(self._fanout)
+        elif not self.hears_subscribers and self.publisher.is_idle:
+            self.hears_subscribers = True
+            self._poller.add(self._fanout)
+        return due
 
     def _tend_inlets(self, now: float) -> float:
         failure: Exception | None = None
@@ -483,7 +488,7 @@ class Node:
         self.reception.leave()
         self.links.leave()
         self._drain_outgoing(OUTGOING_MAX)
-        self.reception.await_byes(time.monotonic() + min(BYE_S, self._linger_s))
+        self.reception.await_byes(_platform.monotonic() + min(BYE_S, self._linger_s))
 
     def _close_sockets(self) -> None:
         members = [*self.members.values(), *self.inlets.parting.values()]
@@ -558,7 +563,7 @@ class Node:
         """A subscription that has yet to be added."""
         config = self.config
         return kind(
-            secrets.randbits(63),
+            _platform.randbits(63),
             topics,
             self._fanout_client(),
             self.tuning,
@@ -602,8 +607,7 @@ class Node:
         self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
-        kind = ApartFanoutClient if self.gate.apart else FanoutClient
-        return kind(self.context, self.tuning.queue_frames)
+        return self.context.fanout_client(self.tuning.queue_frames, apart=self.gate.apart)
 
     def add_intake(self, intake: Intake, name: str) -> None:
         """Subscribe with every publisher that is or will be there."""
@@ -630,7 +634,7 @@ class Node:
         self.check_running()
         if self._stopping or self.stopped.is_set():
             raise ClosedError("the peer is closed")
-        return (ApartWorkInlet if self.gate.apart else WorkInlet)(self.context, prefetch)
+        return self.context.work_inlet(prefetch, apart=self.gate.apart)
 
     def add_member(self, member: Member, name: str) -> None:
         """Join the group at every publisher that is or will be there."""
@@ -660,11 +664,11 @@ class Node:
 
     def see_off(self, timeout: float = NEVER) -> None:
         """Wait until publishers have answered the members that left; close their sockets."""
-        if threading.current_thread() is self._thread:
+        if _platform.current_thread() is self._thread:
             return  # which has to read the answers
-        deadline = time.monotonic() + min(timeout, FAREWELL_S)
+        deadline = _platform.monotonic() + min(timeout, FAREWELL_S)
         for member in list(self.inlets.parting.values()):
-            member.seen_off.wait(max(0.0, deadline - time.monotonic()))
+            member.seen_off.wait(max(0.0, deadline - _platform.monotonic()))
             self._part_with(member)
 
     def _end_farewells(self, now: float) -> float:

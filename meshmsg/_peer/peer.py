@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import secrets
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import MemberSetup
 from meshmsg._model.codecs import Codec, check_type, codec_for
@@ -144,9 +143,10 @@ class PeerBase:
             raise ClosedError("a peer is opened once: make a new one")
         monitor = self._open_monitor()
         try:
-            node = Node(self.config, __version__)
-            own(node)
-            node.open()
+            with _platform.current().at(self.config.name):
+                node = Node(self.config, __version__)
+                own(node)
+                node.open()
         except BaseException:
             if monitor is not None:
                 monitor.close()
@@ -233,7 +233,7 @@ class PeerBase:
         node = self._open_node()
         wanted = TopicFilter(topics)
         setup = MemberSetup(
-            sub=secrets.randbits(63),
+            sub=_platform.randbits(63),
             topics=wanted,
             options=member_options(group, *options[1:]),
             mesh=node.config.mesh,
@@ -263,8 +263,8 @@ class PeerBase:
 
     def _drain(self, node: Node, deadline: float) -> None:
         with contextlib.suppress(LogError, WaitTimeout):  # what matters of it, closing finds too
-            node.publisher.durable.flush(max(0.0, deadline - time.monotonic()))
-        left = max(0.0, deadline - time.monotonic())
+            node.publisher.durable.flush(max(0.0, deadline - _platform.monotonic()))
+        left = max(0.0, deadline - _platform.monotonic())
         behind = node.publisher.flush(left, words=OVERFLOW_WORDS, closing=True)
         if behind:
             names = ", ".join(sorted({claim.label for claim in behind}))
@@ -279,8 +279,8 @@ class PeerBase:
             node.drop_intake(intake)
         for member in list(node.members.values()):
             node.drop_member(member)
-        node.see_off(max(0.0, deadline - time.monotonic()))
-        node.stop(max(0.0, deadline - time.monotonic()))
+        node.see_off(max(0.0, deadline - _platform.monotonic()))
+        node.stop(max(0.0, deadline - _platform.monotonic()))
         failed = node.publisher.durable.error or failed
         if failed is not None:
             raise failed
@@ -335,7 +335,7 @@ class Peer(PeerBase):
         """Hand over what was published, say good-bye, free everything.  Safe to call again."""
         wait = self.config.tuning.close_timeout_s if timeout is None else timeout
         self.__dict__.pop("publish", None)
-        self._shut(time.monotonic() + wait)
+        self._shut(_platform.monotonic() + wait)
 
     def publish(
         self,
@@ -382,10 +382,10 @@ class Peer(PeerBase):
         (`block`, `buffer`, `spill`).  Of durable streams, on the disk as well, unless `fsync` is
         `never`; raises `LogError` where that fails.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else _platform.monotonic() + timeout
         node = self._open_node()
         node.publisher.durable.flush(timeout)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        left = None if deadline is None else max(0.0, deadline - _platform.monotonic())
         behind = node.publisher.flush(left, words=WAITED_FOR)
         if behind:
             node.check_running()
@@ -462,18 +462,18 @@ class Peer(PeerBase):
         Raises `WaitTimeout`, `PeerRefused`.
         """
         node = self._open_node()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else _platform.monotonic() + timeout
         while (have := node.finder.connected()) < count:
             node.check_running()
             refusal = node.refusal()
             if refusal is not None:
                 raise refusal
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and _platform.monotonic() >= deadline:
                 links = ", ".join(
                     f"{link.address} is {link.state}" for link in node.links.table.all()
                 )
                 raise WaitTimeout(f"{have} of {count} peers ({links or 'none known'})")
-            time.sleep(0.005)
+            _platform.sleep(0.005)
 
 
 def drain_s(kind: type[BaseException] | None) -> float | None:

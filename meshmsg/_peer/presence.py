@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._model.errors import ClosedError
 from meshmsg._peer.forks import is_forked
 from meshmsg.recovery.discovery.presence import Card
@@ -88,7 +88,7 @@ class Watch:
 
     def __init__(self, hub: PresenceHub, now: list[PeerChange]) -> None:
         self._hub = hub
-        self._ready = threading.Condition()
+        self._ready = _platform.new_condition()
         self._changes: deque[PeerChange] = deque(now)
         self.closed = False
 
@@ -136,10 +136,10 @@ class PeerWatch(Watch):
 
     def get(self, timeout: float | None = None) -> PeerChange | None:
         """The next change; `None` when the time is up, or the watch or its peer is closed."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else _platform.monotonic() + timeout
         with self._ready:
             while not self._changes:
-                left = None if deadline is None else deadline - time.monotonic()
+                left = None if deadline is None else deadline - _platform.monotonic()
                 if self.closed or (left is not None and left <= 0):
                     return None
                 self._ready.wait(left)
@@ -156,7 +156,7 @@ class PresenceHub:
     def __init__(self, name: str, counters: Counter[str]) -> None:
         self._name = name
         self._counters = counters
-        self._lock = threading.Lock()
+        self._lock = _platform.new_lock()
         self._watches: list[Watch] = []
         self._here: dict[int, PeerInfo] = {}
         self._closed = False
@@ -173,7 +173,7 @@ class PresenceHub:
     def tell(self, kind: str, card: Card) -> None:
         """Something changed."""
         info = PeerInfo.of(card)
-        change = PeerChange(kind, info, time.time())
+        change = PeerChange(kind, info, _platform.time_ns() / 1e9)
         with self._lock:
             if kind in ("joined", "changed"):
                 self._here[info.instance] = info
@@ -188,7 +188,7 @@ class PresenceHub:
         with self._lock:
             if self._closed:
                 raise ClosedError("the peer is closed")
-            now = time.time()
+            now = _platform.time_ns() / 1e9
             first = [PeerChange("joined", info, now) for info in self._here.values()]
             watch = kind(self, first)
             self._watches.append(watch)
@@ -206,7 +206,7 @@ class PresenceHub:
                     log.exception("a callback for changes of presence failed")
                     self._counters["callback_errors"] += 1
 
-        thread = threading.Thread(target=run, name=f"meshmsg-presence-{self._name}", daemon=True)
+        thread = _platform.new_thread(run, f"meshmsg-presence-{self._name}")
         thread.start()
         return watch.close
 

@@ -6,9 +6,9 @@ subscribers report, by their leaving, or by who has waited long enough.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
+from meshmsg import _platform
 from meshmsg._model.errors import ClosedError, NameInUse, PublishTimeout
 from meshmsg._publish.published_stream import Outlet
 from meshmsg._publish.streams import Streams
@@ -46,20 +46,20 @@ class StreamGates:
                     outlet.gate_waiters.append(on_gate)
                 return False
             self._counters["publish_waits"] += 1
-            began = time.monotonic()
+            began = _platform.monotonic()
             deadline = None if timeout is None else began + timeout
             while outlet.gated and not self.closed:
                 self.check_name(outlet)
-                left = SIGNALS_S if deadline is None else deadline - time.monotonic()
+                left = SIGNALS_S if deadline is None else deadline - _platform.monotonic()
                 if left <= 0 and not outlet.is_full():
                     self.open(outlet)  # it would have been better to wait, and was not asked for
                 elif left <= 0:
-                    outlet.note_wait(time.monotonic() - began)
+                    outlet.note_wait(_platform.monotonic() - began)
                     names = list(outlet.blockers().values())
                     raise PublishTimeout(outlet.stream, timeout or 0.0, names)
                 else:
                     self._changed.wait(min(left, SIGNALS_S))
-            outlet.note_wait(time.monotonic() - began)
+            outlet.note_wait(_platform.monotonic() - began)
             if self.closed:
                 raise ClosedError(f"{self.closed_text}, while the stream was blocked")
             return True

@@ -6,10 +6,10 @@ Joins `LogWriter`s and the `Replay` thread to the publishing side.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 
+from meshmsg import _platform
 from meshmsg._model.codecs import codec_for
 from meshmsg._model.config import PeerConfig, Stream
 from meshmsg._model.errors import LogError
@@ -98,10 +98,10 @@ class DurableSide:
 
         Raises `LogError`, `WaitTimeout`.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else _platform.monotonic() + timeout
         for outlet in list(self._streams.outlets.values()):
             if outlet.log is not None:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = None if deadline is None else max(0.0, deadline - _platform.monotonic())
                 outlet.log.flush(left)
                 if outlet.sender.holds:
                     with self._streams.lock:
@@ -144,7 +144,7 @@ class DurableSide:
                     return
                 self._counters["admission_retries"] += 1
                 again = partial(self._try, key, label, job, put_off, later)
-                self._again[key] = (time.monotonic() + retry_s, again)
+                self._again[key] = (_platform.monotonic() + retry_s, again)
             text = "%s has to wait for its start: %s"
             self._notes.error(text, label, error, key=error.problem)
         self._wake()  # members come and go on the I/O thread only
@@ -203,7 +203,7 @@ class DurableSide:
 
     def _is_live(self) -> bool:
         """Whether events are being published, so that somebody waits for them."""
-        since = time.time_ns() - LIVE_NS
+        since = _platform.time_ns() - LIVE_NS
         return any(outlet.sent_ns > since for outlet in list(self._streams.outlets.values()))
 
     def answer(self, link: bytes, outlet: Outlet, message: Nack) -> None:

@@ -12,10 +12,10 @@ The thread is started by the first call: many publishers never gather anything.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable
 
+from meshmsg import _platform
 from meshmsg._runtime.guard import Guard
 
 
@@ -25,10 +25,10 @@ class GatheredSender:
     def __init__(self, name: str, send: Callable[[], bool], counters: Counter[str]) -> None:
         self._send = send
         self.guard = Guard(name, counters)
-        self._called = threading.Lock()  # taken, until there is a call
+        self._called = _platform.new_lock()  # taken, until there is a call
         self._called.acquire()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._starting = threading.Lock()
+        self._thread = _platform.new_thread(self._run, name)
+        self._starting = _platform.new_lock()
         self._closed = False
 
     def call(self) -> None:
@@ -57,5 +57,5 @@ class GatheredSender:
         """End the thread; without the publisher's lock."""
         self._closed = True
         self._release()
-        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+        if self._thread.ident is not None and _platform.current_thread() is not self._thread:
             self._thread.join()

@@ -6,12 +6,12 @@ lock held.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Container
 from struct import Struct
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._access.multicast_keys import SendingSeal
 from meshmsg._model.config import Stream
 from meshmsg._model.errors import ProtocolError
@@ -21,7 +21,8 @@ from meshmsg._wire.multicast_info import MulticastInfo, SealInfo
 from meshmsg._wire.packet import NACK, SEAL_BYTES, PacketRequest, PacketStatus, decode_packet
 from meshmsg.recovery.multicast.packet_sender import PacketPolicy, PacketSender
 from meshmsg.recovery.multicast.parity import check_parity_library
-from meshmsg.transports.udp.multicast import Inlet, MulticastServer, read_inlet
+from meshmsg.transports.sockets import multicast_server
+from meshmsg.transports.udp.multicast import Inlet
 
 #: Count, epoch and first event in a frame's header.
 _RANGE_OF_FRAME = Struct("<IQQ")
@@ -72,7 +73,7 @@ class PacketOutlet:
             seal_bytes=seal_bytes,
         )
         self.sender = PacketSender(wire_id, epoch, policy)
-        self.server = MulticastServer(transport, interface)
+        self.server = multicast_server(transport, interface)
         self.info: MulticastInfo = info_of(
             transport, self.server.sources, packet_bytes, self.sender.reach * packet_bytes
         )
@@ -129,10 +130,10 @@ class PacketOutlet:
 
     def on_inlet(self, inlet: Inlet, now: float) -> float:
         """Read what receivers say; returns for how long to leave what is still waiting."""
-        clock = time.monotonic
+        clock = _platform.monotonic
         began = clock()
         muted_s = 0.0
-        while received := read_inlet(inlet):
+        while received := inlet.recv():
             try:
                 self._on_message(*received, now)
             except Exception:

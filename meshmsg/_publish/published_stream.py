@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
+from meshmsg import _platform
 from meshmsg._model.codecs import Codec, codec_for
 from meshmsg._model.config import Stream, Tuning
 from meshmsg._publish.multicast_sender import PacketOutlet
@@ -142,7 +142,7 @@ class Outlet(OpenFrame):
 
     def is_shut(self) -> bool:
         """Whether publishing has to wait, or should for a moment."""
-        return self.is_full() or self.sender.flow.is_crowded(time.monotonic())
+        return self.is_full() or self.sender.flow.is_crowded(_platform.monotonic())
 
     def note_wait(self, waited_s: float) -> None:
         """Count for how long a thread waited to publish."""

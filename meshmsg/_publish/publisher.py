@@ -18,14 +18,13 @@ publishes faster than they read waits in `backpressure`.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from threading import get_ident
-from time import time_ns
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._access.multicast_keys import SendingSeal
 from meshmsg._groups.dispatcher import GroupSide
 from meshmsg._model.config import PeerConfig, Stream
@@ -33,6 +32,7 @@ from meshmsg._model.errors import ClosedError, EventTooLarge, MeshError, NoStrea
 from meshmsg._model.event import Position
 from meshmsg._model.topics import check_topic
 from meshmsg._native import COMPILED
+from meshmsg._platform import time_ns
 from meshmsg._publish.backpressure import StreamGates
 from meshmsg._publish.durable_streams import DurableSide
 from meshmsg._publish.event_runs import Run, check_notes, encode, runs_of
@@ -119,7 +119,7 @@ class PublisherSide:
         self._rush = Rush(RUSH_GAP_NS)
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
-        elif COMPILED:
+        elif COMPILED and _platform.current().has_system_clock:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         self._dirty: deque[Outlet] = deque()
         self._sending = False  # a frame is leaving
@@ -177,7 +177,7 @@ class PublisherSide:
         if stream.transport is not None:
             seal = self._seal_of(name, wire_id)
             outlet.packets = PacketOutlet(stream, wire_id, epoch, self._config.interface, seal)
-            outlet.packets.open(time.monotonic())
+            outlet.packets.open(_platform.monotonic())
             self._multicast.append(outlet)
         self._outlets[name] = outlet
         self._declared.add(stream.topics, outlet)
@@ -374,7 +374,7 @@ class PublisherSide:
             if outlet.gated or self._rush.is_on(now_ns):
                 return None
             frame = sender.seal_run(
-                topic, (data,), now_ns, raw=raw, length=len(data), now=time.monotonic()
+                topic, (data,), now_ns, raw=raw, length=len(data), now=_platform.monotonic()
             )
             if frame is None:
                 return None
@@ -514,7 +514,7 @@ class PublisherSide:
                     keys=run.keys,
                     headers=run.headers,
                     length=run.length,
-                    now=time.monotonic(),
+                    now=_platform.monotonic(),
                 )
                 if frame is not None:
                     break
@@ -564,7 +564,7 @@ class PublisherSide:
 
     def _send_open(self, outlet: Outlet) -> None:
         began_ns = time_ns()
-        frame = outlet.sender.seal(now=time.monotonic())
+        frame = outlet.sender.seal(now=_platform.monotonic())
         if outlet.holds:
             self._send_safe(outlet)
         elif frame is not None:
@@ -574,7 +574,7 @@ class PublisherSide:
         """With the lock held: send what has become safe, in order, whoever published it."""
         if outlet.log is None or self._streams.fanout is None:
             return
-        for frame in outlet.sender.release(outlet.log.durable, now=time.monotonic()):
+        for frame in outlet.sender.release(outlet.log.durable, now=_platform.monotonic()):
             self._send_frame(outlet, frame)
 
     def _send_frame(self, outlet: Outlet, frame: bytes, began_ns: int = 0) -> None:
@@ -584,7 +584,7 @@ class PublisherSide:
         all_sent = self._sending = True
         try:
             if outlet.packets is not None:
-                all_sent = outlet.packets.send(frame, time.monotonic())
+                all_sent = outlet.packets.send(frame, _platform.monotonic())
             elif len(frame) > self._tuning.push_bytes_max:
                 # Pushed to a stalled subscriber, large frames would fill memory; each fetches its
                 # own.
@@ -604,7 +604,8 @@ class PublisherSide:
             outlet.send_ns += (took_ns - outlet.send_ns) // SEND_SHARE
         outlet.due_ns = now_ns + outlet.send_ns
         flow = outlet.sender.flow
-        if (flow.is_shut() or flow.is_crowded(time.monotonic())) if all_sent else outlet.is_shut():
+        now = _platform.monotonic()
+        if (flow.is_shut() or flow.is_crowded(now)) if all_sent else outlet.is_shut():
             outlet.gated = True
             self._wake()
         elif not all_sent and outlet.packets is not None and outlet.packets.is_paced():
@@ -620,7 +621,7 @@ class PublisherSide:
         Streams whose overflow word is not in `words` are sent, but not waited for; when `closing`,
         nor are groups that go on with their work at the next start.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else _platform.monotonic() + timeout
         with self._changed:
             targets = []
             for outlet in self._outlets.values():
@@ -635,7 +636,7 @@ class PublisherSide:
                     if not (closing and claim.sub < 0 and outlet.log is not None)
                 ]
                 busy = any(o.packets is not None and o.packets.is_busy() for o, _ in targets)
-                left = None if deadline is None else deadline - time.monotonic()
+                left = None if deadline is None else deadline - _platform.monotonic()
                 idle = not behind and not busy
                 if idle or self._streams.fanout is None or (left is not None and left <= 0):
                     return behind
@@ -667,7 +668,7 @@ class PublisherSide:
     def _look(self, now: float) -> float:
         """Look at all streams, unless that would take too much time; returns when to look again."""
         if now >= self._look_from:
-            began = time.monotonic()  # later than `now`, if somebody had the lock
+            began = _platform.monotonic()  # later than `now`, if somebody had the lock
             outlets = self._outlets.values()
             published, self._published = self._published, sum(outlet.next for outlet in outlets)
             self.is_idle = published == self._published
@@ -676,7 +677,7 @@ class PublisherSide:
             for outlet in outlets:
                 if outlet.packets is None:
                     due = min(due, self._tend(outlet, now))
-            self._look_from = now + min(LOOK_S, LOOK_SHARE * (time.monotonic() - began))
+            self._look_from = now + min(LOOK_S, LOOK_SHARE * (_platform.monotonic() - began))
             self._look_due = due
         return max(self._look_from, self._look_due)
 
@@ -817,7 +818,7 @@ class PublisherSide:
 
     def stats(self) -> dict[str, Any]:
         """Figures of each stream and of those who read it."""
-        now = time.monotonic()
+        now = _platform.monotonic()
         with self._lock:
             return {
                 outlet.config.label: stream_stats(outlet, now, self.groups.stats(outlet))
@@ -877,7 +878,7 @@ class PublisherSide:
                 if self._streams.fanout is not None:
                     self._send_open(outlet)  # what was added since the last flush
                 if outlet.packets is not None and not self.gates.closed:
-                    outlet.packets.end(time.monotonic())
+                    outlet.packets.end(_platform.monotonic())
                 self.gates.call_waiters(outlet)
             self.gates.closed = True
             self._changed.notify_all()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
+from meshmsg import _platform
 from meshmsg._publish.published_stream import Outlet
 from meshmsg._runtime.guard import Guard
 from meshmsg.transports.zmq.fanout import FanoutServer
@@ -16,8 +16,9 @@ class Streams:
     def __init__(self, peer: str) -> None:
         # Locks are taken in this order: this one, then that of a log (`Appender`).  Whoever writes
         # a log has only the latter, unless it publishes many: sending does not wait for a disk.
-        self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)  #: somebody came, left, reported or opened
+        self.lock = _platform.new_rlock()
+        #: Somebody came, left, reported or opened.
+        self.changed = _platform.new_condition(self.lock)
         self.outlets: dict[str, Outlet] = {}
         self.fanout: FanoutServer | None = None  #: while the peer is open
         self.counters: Counter[str] = Counter()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 
+from meshmsg import _platform
 from meshmsg._model.config import Tuning
 from meshmsg._model.errors import ClosedError
 from meshmsg._model.message_fields import as_text
@@ -221,7 +221,7 @@ class Subscribers:
         begin, chapters = self._durable.find(outlet, start, remote.holder)
         with self._changed:
             if self.subs.get(remote.sub) is remote and self._streams.fanout is not None:
-                self._admit_to(remote, outlet, begin, chapters, time.monotonic())
+                self._admit_to(remote, outlet, begin, chapters, _platform.monotonic())
                 self._changed.notify_all()
 
     def _put_off(self, remote: RemoteSubscription, outlet: Outlet, reason: str) -> bool:
@@ -501,11 +501,11 @@ class Subscribers:
 
     def refresh(self, timeout: float) -> None:
         """Have all subscribers report and wait for their answers, as long as the time allows."""
-        deadline = time.monotonic() + timeout
+        deadline = _platform.monotonic() + timeout
         with self._changed:
             number = self.ask_status(set(self.subs))
             self._changed.wait_for(
-                lambda: self._answered(number), max(0.0, deadline - time.monotonic())
+                lambda: self._answered(number), max(0.0, deadline - _platform.monotonic())
             )
 
     def start_refresh(self) -> int:

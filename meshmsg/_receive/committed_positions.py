@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 import weakref
 from collections.abc import Iterable
 
+from meshmsg import _platform
 from meshmsg._model.errors import ConfigError, LogError
 from meshmsg._model.event import Position
 from meshmsg.recovery.log.cursors import Cursor, Cursors
@@ -23,7 +22,7 @@ class Bookmarks:
     def __init__(self, data_dir: str, name: str) -> None:
         self.name = name
         self._cursors = Cursors(f"{data_dir}/{CURSORS_FOLDER}")
-        self._lock = threading.Lock()
+        self._lock = _platform.new_lock()
         self._kept: dict[str, Position] = {}
         self._release: weakref.finalize[..., Bookmarks] | None = None
 
@@ -73,7 +72,9 @@ class Bookmarks:
                 if self._kept.get(position.stream) == position:
                     continue
                 stream, epoch, seq = position.stream, position.epoch, position.seq
-                self._cursors.set(Cursor(self.name, stream, epoch, seq, time_ns=time.time_ns()))
+                self._cursors.set(
+                    Cursor(self.name, stream, epoch, seq, time_ns=_platform.time_ns())
+                )
                 self._kept[stream] = position
 
 

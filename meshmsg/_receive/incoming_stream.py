@@ -5,12 +5,12 @@ Belongs here: plain state.  What is done with it is decided in `subscription_io`
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._model.batch import Batch
 from meshmsg._model.codecs import Codec
 from meshmsg._model.event import Position
@@ -224,7 +224,7 @@ class Source:
         self.codec = codec
         self.link: Any = None  #: to its publisher; `None` before that was there
         self.said = 0  #: the latest epoch that its publisher has spoken of
-        self.seen_at = time.monotonic()  #: when its publisher was last seen to be there
+        self.seen_at = _platform.monotonic()  #: when its publisher was last seen to be there
         self._describe(info, link)
         self.receiver: StreamReceiver | None = None
         self.packets: PacketSource | None = None  #: of a multicast stream

@@ -11,11 +11,11 @@ Changed by whoever drives the subscription.  Other threads look with `lock` held
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from meshmsg import _platform
 from meshmsg._receive.incoming_stream import Books, Source, StartAt, heard_next
 from meshmsg._wire.control import Tail
 from meshmsg.recovery.stream.loss_detector import NEVER
@@ -37,7 +37,7 @@ class IncomingStreams:
     def __init__(self, start: StartAt, counters: Counter[str]) -> None:
         self.start = start  #: where the subscription starts in streams that are new to it
         self.counters = counters
-        self.lock = threading.Lock()  #: of the books, and of which streams there are
+        self.lock = _platform.new_lock()  #: of the books, and of which streams there are
         self.by_name: dict[str, Source] = {}
         self.by_wire: dict[int, Source] = {}
         self.born: set[str] = set()  #: streams that are new, until they are entered

@@ -7,11 +7,11 @@ with its lock held.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._access.multicast_keys import receiving_seal, sealed_bytes
 from meshmsg._model.codecs import Codec, codec_for
 from meshmsg._model.config import Tuning
@@ -25,6 +25,7 @@ from meshmsg._receive.multicast_receiver import PacketSource, groups_to_join, in
 from meshmsg._runtime.guard import Guard
 from meshmsg._wire.control import StreamInfo, Subscribed, stream_wire_id
 from meshmsg._wire.multicast_info import MulticastInfo
+from meshmsg.transports.sockets import multicast_client
 from meshmsg.transports.udp.multicast import Group, MulticastClient
 from meshmsg.transports.zmq.fanout import FanoutClient
 
@@ -98,7 +99,7 @@ class Tuner:
         # What lies before `next_` is asked for by the numbers of its packets, not of its events.
         name = source.info.name
         admission = Subscribed(self._sub, name, epoch, event, event, event, event, packet)
-        self._on_admission(source, admission, time.monotonic())
+        self._on_admission(source, admission, _platform.monotonic())
         if source.receiver is not None and source.receiver.epoch == epoch:
             source.heard_next = max(source.heard_next, next_)
 
@@ -127,7 +128,7 @@ class Tuner:
             if len(self._reading.lines) > joined:
                 self._leave_groups()  # the first of two lines
             return
-        self._reading.put_all_together(source, time.monotonic())
+        self._reading.put_all_together(source, _platform.monotonic())
         held = self._tuning.pending_bytes_max
         seal = receiving_seal(self._security, source.wire_id, source.info.name, len(lines))
         source.packets = PacketSource(info, source.wire_id, self._sub, lines, held, seal)
@@ -162,7 +163,7 @@ class Tuner:
         lines = self._reading.lines
         line = lines.get(group)
         if line is None:
-            line = lines[group] = MulticastClient(group, None, buffer_bytes, self._tuning.spin_s)
+            line = lines[group] = multicast_client(group, buffer_bytes, self._tuning.spin_s)
             self._spoil(group, line)  # when it is among the lines: `set_fault` may be called now
             self._client.watch(line.fd)
         return line

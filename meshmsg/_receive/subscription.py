@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -11,6 +10,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from meshmsg import _platform
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import MemberOptions
 from meshmsg._groups.work_batch import WorkBatch
@@ -107,6 +107,7 @@ class SubscriptionBase:
         self._node = node
         self._intake = intake
         self._on_loss = on_loss
+        self._monotonic = _platform.current().monotonic  # at hand: asked for each event
 
     @property
     def losses(self) -> list[Loss]:
@@ -231,7 +232,7 @@ class SubscriptionBase:
                 return False
             if intake.take(as_events=True) is not None:
                 return True
-            now = time.monotonic()
+            now = self._monotonic()
             got = intake.receive(now, now, as_events=True)
             if got is None or isinstance(got, Batch):
                 return got is not None
@@ -242,9 +243,7 @@ class SubscriptionBase:
             intake.lock.release()
 
     def _check_refused(self) -> None:
-        refusal = self._node.refusal()
-        if isinstance(self._intake, Member):
-            refusal = self._intake.refusal or refusal
+        refusal = self._intake.refusal or self._node.refusal()
         if refusal is not None:
             raise refusal
 
@@ -297,7 +296,7 @@ class Subscription(SubscriptionBase):
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event, or `None` when the time is up.  Raises `ClosedError`, `EventsLost`."""
         intake = self._intake
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         while True:
             event = next(intake.iterator, None)
             if event is not None:
@@ -318,7 +317,7 @@ class Subscription(SubscriptionBase):
     def batches(self, timeout: float | None = None) -> Iterator[Batch]:
         """Batch after batch: the fast path.  Ends when none came for `timeout` seconds."""
         while True:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = None if timeout is None else self._monotonic() + timeout
             batch = self._next_batch(deadline, as_events=False)
             if batch is None:
                 return
@@ -326,16 +325,16 @@ class Subscription(SubscriptionBase):
 
     def wait_for_publishers(self, count: int = 1, timeout: float | None = 5.0) -> None:
         """Wait until this many streams feed it.  Raises `WaitTimeout`, `PeerRefused`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         intake = self._intake
         while self._publishers() < count:
             self._check_open()
             self._check_refused()
-            left = None if deadline is None else deadline - time.monotonic()
+            left = None if deadline is None else deadline - self._monotonic()
             if left is not None and left <= 0:
                 raise WaitTimeout(self._no_publishers(count, timeout))
             with intake.lock:
-                now = time.monotonic()
+                now = self._monotonic()
                 if not intake.closed and not intake.pump(now):
                     intake.wait(0.05 if left is None else min(left, 0.05), now)
 
@@ -379,7 +378,7 @@ class Subscription(SubscriptionBase):
                 if found is not None:
                     return found
                 self._node.publisher.send_own()
-                now = time.monotonic()
+                now = self._monotonic()
                 got = intake.receive(now, deadline, as_events=as_events)
                 if isinstance(got, Batch):
                     return got
@@ -397,4 +396,4 @@ class Subscription(SubscriptionBase):
 
 
 def _left(deadline: float | None) -> float:
-    return -1 if deadline is None else max(0.001, deadline - time.monotonic())
+    return -1 if deadline is None else max(0.001, deadline - _platform.monotonic())

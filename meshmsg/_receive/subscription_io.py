@@ -15,18 +15,17 @@ asked for what is missing in `repair_sources`, which multicast groups are joined
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import length_hint
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._model.batch import Batch, Event, run_out
 from meshmsg._model.codecs import Codec, received_codec
 from meshmsg._model.config import Tuning
-from meshmsg._model.errors import ProtocolError
+from meshmsg._model.errors import PeerRefused, ProtocolError
 from meshmsg._model.event import Loss, Position
 from meshmsg._model.security_config import Security
 from meshmsg._model.topics import TopicFilter
@@ -101,6 +100,8 @@ class Intake:
 
     #: Whether recorders may lead on in a stream whose publisher is not there.
     follows_recorders = True
+    #: Of a work group there may be one.
+    refusal: PeerRefused | None = None
 
     def __init__(
         self,
@@ -122,7 +123,8 @@ class Intake:
         self.bookmarks: Bookmarks | None = None  #: of a named subscription with a place for them
         self.hold = False  #: publishers' logs keep what it has not committed
         self.filter = topics
-        self.lock = threading.RLock()
+        self.lock = _platform.new_rlock()
+        self._monotonic = _platform.current().monotonic  # at hand: asked for each event
         self.inbox: deque[Notice] = deque()
         self.counters: Counter[str] = Counter()
         self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
@@ -293,7 +295,7 @@ class Intake:
             left = min(timeout, left)
         self.driven_at = now + left  # whoever waits here is not busy elsewhere
         self._client.wait(left)
-        self.driven_at = time.monotonic()
+        self.driven_at = self._monotonic()
 
     def receive(
         self, now: float, deadline: float | None, *, as_events: bool = False
@@ -331,7 +333,7 @@ class Intake:
         datagram = None if line is None else line.recv() if hurried else line.recv_soon()
         if line is None or datagram is None:
             return False
-        self.driven_at = now = time.monotonic()
+        self.driven_at = now = self._monotonic()
         try:
             packets = self.reading.single(datagram) if as_events else None
             if packets is not None and take_next(self, datagram.data[DATA_HEAD.size :], now):
@@ -357,7 +359,8 @@ class Intake:
     @property
     def arrival_fds(self) -> tuple[int, ...]:
         """Those of them on which data comes."""
-        return (*self._client.fds, *(line.fd for line in list(self._lines.values())))
+        fds, lines = self._client.fds, self._lines
+        return (*fds, *(line.fd for line in list(lines.values()))) if lines else fds
 
     def clear_wakeup(self) -> None:
         """The wake-up call was heard."""
@@ -396,7 +399,7 @@ class Intake:
         return None
 
     def _keep_up(self) -> None:
-        self.driven_at = now = time.monotonic()
+        self.driven_at = now = self._monotonic()
         self.reading.keep_up(now)
         if now >= self.incoming.timer_due:
             self._run_timers(now, False)
@@ -405,7 +408,7 @@ class Intake:
         """Take out what is ready first."""
         item = self.ready.take()
         if self.reading.backlog:
-            self.reading.refill(time.monotonic())
+            self.reading.refill(self._monotonic())
         if self.ready.is_fed():
             self.incoming.timer_due = 0.0  # there is room again: say so
         return item

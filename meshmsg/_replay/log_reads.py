@@ -10,12 +10,11 @@ that took, so that on a machine that is short of time it takes less of it.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from meshmsg import _platform
 from meshmsg._model.errors import ClosedError, LogError
 from meshmsg._runtime.guard import Guard
 from meshmsg._wire.control import Start
@@ -52,7 +51,7 @@ class Replay:
     ) -> None:
         self.counters = counters
         self._is_live = is_live
-        self._wanted = threading.Condition()
+        self._wanted = _platform.new_condition()
         self._jobs: dict[object, Callable[[], None]] = {}
         self._answers: set[object] = set()  # keys of jobs that give way to live delivery
         self._rests_until = 0.0
@@ -60,7 +59,7 @@ class Replay:
         self._windows = LogWindows()
         self._stopped = False
         self.guard = Guard(f"{name} replay", counters, "replay_errors")
-        self._thread = threading.Thread(target=self._run, name=f"{name} replay", daemon=True)
+        self._thread = _platform.new_thread(self._run, f"{name} replay")
 
     def submit(self, key: object, job: Callable[[], None], *, gives_way: bool = False) -> None:
         """Have something done; what waits under the same key is replaced.
@@ -87,7 +86,7 @@ class Replay:
             self._stopped = True
             self._jobs.clear()
             self._wanted.notify()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and _platform.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
@@ -108,7 +107,7 @@ class Replay:
             job = self._jobs.pop(key)
             gives_way = key in self._answers
             self._answers.discard(key)
-        began = time.monotonic()
+        began = _platform.monotonic()
         try:
             job()
         except ClosedError:  # the peer was closed meanwhile
@@ -118,7 +117,7 @@ class Replay:
             log.error("%s", error)
         except Exception:
             self.guard.failed("the reading of a log")
-        now = time.monotonic()
+        now = _platform.monotonic()
         if gives_way and self._is_live():
             self._rests_until = now + min(REST_MAX_S, REST_TIMES * (now - began))
         self._windows.rest(now=now)
@@ -127,7 +126,7 @@ class Replay:
     def _next_key(self) -> object | None:
         """With the lock held: wait for a job that may be done now; `None` when it is over."""
         while not self._stopped:
-            now = time.monotonic()
+            now = _platform.monotonic()
             resting = now < self._rests_until
             for key in self._jobs:
                 if not (resting and key in self._answers):
@@ -135,7 +134,7 @@ class Replay:
             if self._jobs:
                 self._wanted.wait(self._rests_until - now)
             elif not self._wanted.wait(IDLE_S if self._windows else None):
-                self._windows.rest(now=time.monotonic())
+                self._windows.rest(now=_platform.monotonic())
         return None
 
     # --- for jobs: on the thread ---
@@ -149,7 +148,7 @@ class Replay:
         frames_max: int = ANSWER_FRAMES_MAX,
     ) -> tuple[list[bytes], dict[str, list[Range]]]:
         """Frames for ranges of an epoch, and what is gone, by reason; raises `LogError`."""
-        reader = self._windows.choose(folder, now=time.monotonic())
+        reader = self._windows.choose(folder, now=_platform.monotonic())
         shared = reader.shared
         found, gone, _ = find_frames(
             reader, epoch, ranges, bytes_max=bytes_max, frames_max=frames_max

@@ -8,14 +8,13 @@ once, and how long one may say nothing, is bounded.  Reads take turns, a part ea
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from meshmsg import _platform
 from meshmsg._model.errors import LogError, TopicError
 from meshmsg._model.event import Loss
 from meshmsg._model.message_fields import EPOCHS_MAX, PART_FRAMES_MAX, as_text
@@ -119,7 +118,7 @@ class ReplayService:
         self._mesh = mesh
         self._entries = entries
         self._send = send
-        self._wanted = threading.Condition()
+        self._wanted = _platform.new_condition()
         #: Whether a user may read a log.
         self.may: Callable[[bytes, LogEntry], bool] = lambda user, entry: True
         #: Prove who we are to a user that asks for it.
@@ -132,7 +131,7 @@ class ReplayService:
         self._stopped = False
         name = f"meshmsg-{peer} reads"
         self.guard = Guard(name, counters, "replay_errors")
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = _platform.new_thread(self._run, name)
 
     # --- the I/O thread ---
 
@@ -181,7 +180,7 @@ class ReplayService:
         read.credit = min(read.credit + message.bytes, CREDIT_BYTES_MAX)
         read.taken += min(message.bytes, read.ahead)
         read.ahead = max(0, read.ahead - message.bytes)
-        read.heard_at = time.monotonic()
+        read.heard_at = _platform.monotonic()
         if read.waits and self._may_go_on(read):
             read.waits = False
             self._turns.append(read)
@@ -189,7 +188,7 @@ class ReplayService:
 
     def _on_read(self, asker: Asker, request: c.Read) -> tuple[str, _Read | None]:
         """Begin a read; returns why not, and a read that had to give its place."""
-        now = time.monotonic()
+        now = _platform.monotonic()
         identity, user = asker.identity, asker.user
         if (identity, request.number) in self._reads:
             return "a read with this number is under way", None
@@ -286,7 +285,7 @@ class ReplayService:
             self._wait()
             if self._stopped:
                 return False
-            is_due = self._questions and time.monotonic() >= self._question_due
+            is_due = self._questions and _platform.monotonic() >= self._question_due
             question = self._questions.popleft() if is_due else None
             read = self._turns.popleft() if self._turns and question is None else None
         try:
@@ -308,14 +307,14 @@ class ReplayService:
     def _wait(self) -> None:
         """Wait until there is something to do; with the lock held."""
         while not (self._turns or self._stopped):
-            left = self._question_due - time.monotonic() if self._questions else None
+            left = self._question_due - _platform.monotonic() if self._questions else None
             if left is not None and left <= 0:
                 return
             self._wanted.wait(left)
 
     def _answer(self, question: _Question) -> None:
         """Tell of some logs, and have a question that is about more wait for its next turn."""
-        began = time.monotonic()
+        began = _platform.monotonic()
         asked, identity, user = question.message, question.asker.identity, question.asker.user
         if question.left is None:
             try:
@@ -338,7 +337,7 @@ class ReplayService:
         for page in pages:
             self._send(identity, [page])
         with self._wanted:
-            self._question_due = began + (time.monotonic() - began) / QUESTIONS_SHARE
+            self._question_due = began + (_platform.monotonic() - began) / QUESTIONS_SHARE
             if question.left and not self._stopped:
                 self._questions.append(question)
 

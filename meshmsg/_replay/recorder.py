@@ -8,12 +8,11 @@ that is full stops the reading: then the streams' own overflow words say what ha
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._model.config import PeerConfig, Record
 from meshmsg._model.errors import LogError, LogLocked
 from meshmsg._model.event import Loss, Position
@@ -106,10 +105,10 @@ class Recorder:
         self.refused: dict[str, str] = {}  #: streams that cannot be kept here, and why
         self._refused_at: dict[str, float] = {}
         self._unentered: list[Item] = []
-        self._stopped = threading.Event()
+        self._stopped = _platform.new_event()
         self.guard = Guard(f"the recorder of {peer.name}", counters, "record_failures")
         name = f"meshmsg-{peer.name} recorder"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = _platform.new_thread(self._run, name)
 
     # --- life ---
 
@@ -187,7 +186,7 @@ class Recorder:
             stopping = self._stopped.is_set()
             if intake.closed:
                 return False
-            now = time.monotonic()
+            now = _platform.monotonic()
             intake.pump(now, read_ahead=True)
             intake.driven_at = now
             written = self._try_to_write()
@@ -252,7 +251,7 @@ class Recorder:
 
     def _begin(self, source: Source, stream: str) -> RecordedLog | None:
         """The log of a new stream; `None` if it cannot be kept here, and others must not wait."""
-        now = time.monotonic()
+        now = _platform.monotonic()
         if now - self._refused_at.get(stream, -REFUSED_S) < REFUSED_S:
             return None
         folder = LogFolder.of(self._data_dir, stream)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from meshmsg import _platform
 from meshmsg._runtime.log_limit import LogLimit
 
 log = logging.getLogger("meshmsg.peer")
@@ -47,13 +47,13 @@ class Guard:
     @property
     def problem(self) -> str | None:
         """Why it ended, or what has failed in the last seconds; any thread."""
-        if self.ended is None and time.monotonic() - self._trouble_at > PROBLEM_S:
+        if self.ended is None and _platform.monotonic() - self._trouble_at > PROBLEM_S:
             return None
         return self.ended or self._trouble or None
 
     def has_trouble(self, text: str) -> None:
         """Show a problem for a while."""
-        self._trouble, self._trouble_at = text, time.monotonic()
+        self._trouble, self._trouble_at = text, _platform.monotonic()
 
     def failed(self, what: str) -> None:
         """Count and log the exception that is being handled: what it was about is dropped."""
@@ -72,7 +72,7 @@ class Guard:
                 self.failed(getattr(function, "__name__", "a call"))
 
     def drive(
-        self, turn: Callable[[], bool], pause: Callable[[float], object] = time.sleep
+        self, turn: Callable[[], bool], pause: Callable[[float], object] = _platform.sleep
     ) -> None:
         """Take turns until one returns False, or until they fail again and again."""
         failures = 0
@@ -91,6 +91,8 @@ class Guard:
                 failures = 0
                 if not go_on:
                     return
+        except (_platform.Killed, KeyboardInterrupt):
+            raise
         except BaseException as error:
             self.ended = f"{self.who} ended by an error: {error!r}"
             self._counters["threads_ended"] += 1

@@ -9,10 +9,10 @@ What is left out is counted, and the next line of its key says how many there we
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
+
+from meshmsg import _platform
 
 EVERY_S = 10.0
 LINES_MAX = 30
@@ -27,12 +27,12 @@ class LogLimit:
         self,
         log: logging.Logger,
         counters: Counter[str],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = _platform.monotonic,
     ) -> None:
         self._log = log
         self._counters = counters
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = _platform.new_lock()
         self._written_at: dict[object, float] = {}
         self._left_out: Counter[object] = Counter()
         self._window_ends = 0.0

@@ -16,7 +16,7 @@ with messages that are all valid.  So
 
 from __future__ import annotations
 
-import time
+from meshmsg import _platform
 
 #: What one connection has of a turn: so many messages, for so long.
 MESSAGES_A_TURN = 256
@@ -31,13 +31,13 @@ class Slice:
     __slots__ = ("_stop",)
 
     def __init__(self) -> None:
-        self._stop = time.monotonic() + TURN_S
+        self._stop = _platform.monotonic() + TURN_S
 
     def is_over(self) -> bool:
         """Return True when it is the turn of others."""
-        return time.monotonic() >= self._stop
+        return _platform.monotonic() >= self._stop
 
     def give_way(self) -> None:
         """Let other threads run, if it is over."""
         if self.is_over():
-            time.sleep(PAUSE_S)
+            _platform.sleep(PAUSE_S)

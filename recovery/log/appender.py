@@ -19,12 +19,12 @@ import contextlib
 import errno
 import logging
 import math
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from meshmsg import _platform
 from meshmsg._model.errors import ClosedError, LogError, LogFull, WaitTimeout
 from meshmsg._model.log_policy import Retention
 from meshmsg._wire.frame import Frame
@@ -167,8 +167,8 @@ class Appender:
         # and sealing the tail's frame, in this order: an area is left, the segment gets its events,
         # the area is used again.  Entered as it is: the condition does so in Python, where Ctrl-C
         # would leave it locked.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._lock = _platform.new_rlock()
+        self._changed = _platform.new_condition(self._lock)
         self._sealed: list[ActiveSegment] = []
         self._unsynced: deque[_Unsynced] = deque()
         self._names_changed = False

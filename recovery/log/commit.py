@@ -13,9 +13,9 @@ both.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from meshmsg import _platform
 from meshmsg._model.errors import LogError
 
 #: After a failure it is tried again after this long.
@@ -45,10 +45,10 @@ class Committer:
         self._on_defect = on_defect
         self._interval_s = interval_s
         # Taken, until something is wanted.  No event: Ctrl-C in one would leave it locked.
-        self._wanted = threading.Lock()
+        self._wanted = _platform.new_lock()
         self._wanted.acquire()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stopped = _platform.new_event()
+        self._thread = _platform.new_thread(self._run, name)
         self.error: LogError | None = None  #: why the last attempt failed, if it did
         self.busy = False  #: by the last attempt, there is more to come: it need not be at once
 

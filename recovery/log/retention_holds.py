@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from meshmsg import _platform
 from meshmsg._model.errors import LogError, LogFull
 from meshmsg.recovery.log.cursors import Cursor, Cursors
 
@@ -41,7 +41,7 @@ class Holds:
         self._timeout_ns = timeout_s * 1e9
         self._stream = stream
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = _platform.new_lock()
         self._known: dict[str, Cursor] = {}
         self._moved: set[str] = set()
         self._seen_ns: dict[str, int] = {}  # when consumers of other peers were heard of

@@ -41,6 +41,8 @@ AREA_HEAD = Struct("<8sQQQ8s20xI")
 AREA_MAGIC = b"MMTAIL\x00\x01"
 #: Areas are large while a small one would be full within this time.
 FILLS_NS = 20_000_000
+#: An area is wiped in pieces of this size.
+ZEROS = bytes(64 * 1024)
 #: The file is never larger, whatever is found under its name.
 TAIL_BYTES_MAX = AREAS * 16 * 1024 * 1024
 
@@ -67,6 +69,12 @@ def read_area_head(data: bytes) -> AreaHead | None:
     if magic != AREA_MAGIC or crc32c(data[: AREA_HEAD.size - 4]) != check:
         return None
     return AreaHead(wire_id, epoch, first, salt)
+
+
+def _wipe(memory: memoryview) -> None:
+    """Zero it, piece by piece: so many zeros at once would be fresh pages each time."""
+    for at in range(0, len(memory), len(ZEROS)):
+        memory[at : at + len(ZEROS)] = ZEROS[: len(memory) - at]
 
 
 class _Area:
@@ -138,7 +146,7 @@ class Tail:
         head = AreaHead(self._wire_id, self._epoch, self.frame.first, self._files.random_bytes(8))
         start = self._at * self._room
         memory = self._memory[start : start + (self._room if large else self._area_bytes)]
-        self._memory[start : start + area.used] = bytes(area.used)
+        _wipe(self._memory[start : start + area.used])
         memory[: AREA_HEAD.size] = head.encode()
         area.claimed = False
         self.frame.use(memory, AREA_HEAD.size, crc32c(head.salt))

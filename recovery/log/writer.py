@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._model.errors import ClosedError, LogError, LogFull, LogLocked, ProtocolError
 from meshmsg._model.log_policy import FsyncWord, Retention
 from meshmsg._wire.control import stream_wire_id
@@ -72,7 +71,7 @@ class LogWriter:
         codec: str = "msgpack",
         settings: LogSettings | None = None,
         files: Files = REAL,
-        clock: Callable[[], int] = time.time_ns,
+        clock: Callable[[], int] = _platform.time_ns,
         background: bool = True,
     ) -> None:
         self.settings = settings or LogSettings()
@@ -87,8 +86,8 @@ class LogWriter:
         self._clock = clock
         self._lock_file: File | None = None
         self._journal = Journal()
-        self._journal_lock = threading.Lock()
-        self._retain_lock = threading.Lock()
+        self._journal_lock = _platform.new_lock()
+        self._retain_lock = _platform.new_lock()
         self._appender: Appender | None = None
         self._ended: tuple[int, int] | None = None  # an epoch that the journal has yet to close
         self._rolled = False

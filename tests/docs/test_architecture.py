@@ -13,8 +13,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PRODUCT = ("meshmsg", "recovery", "transports", "spark_sink", "pyspark_meshmsg")
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
+LOCKS |= {"new_lock", "new_rlock", "new_condition"}
 #: What starts a thread by being called, or by being subclassed; the last is of a library.
-THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread", "start_new_thread", "Zeroconf"}
+THREADS = {
+    "new_thread",
+    "Thread",
+    "Timer",
+    "ThreadPoolExecutor",
+    "to_thread",
+    "start_new_thread",
+    "Zeroconf",
+}
 
 
 def section(title: str) -> str:

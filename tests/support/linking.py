@@ -28,8 +28,9 @@ from meshmsg._runtime.guard import Guard
 from meshmsg._runtime.log_limit import LogLimit
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.ledger import Ledger
-from meshmsg.transports.zmq.context import Context, Poller
+from meshmsg.transports.zmq.context import Poller
 from meshmsg.transports.zmq.control import ControlServer, Request
+from meshmsg.transports.zmq.sockets import ZmqSockets
 from tests.support.receiving import EPOCH
 from tests.support.waiting import wait_until
 
@@ -100,7 +101,7 @@ class Linking:
 
     def __init__(self, discovery: Discovery | str, tuning: Tuning, **config: Any) -> None:
         self.config = PeerConfig("me", discovery=discovery, tuning=tuning, **config)  # type: ignore[arg-type]
-        self.context = Context(None, 5.0)
+        self.context = ZmqSockets(None, 5.0)
         self.poller = Poller()
         self.counters: Counter[str] = Counter()
         self.sent: list[tuple[Any, c.Message | bytes]] = []
@@ -249,7 +250,7 @@ def linking(discovery: Discovery | str = "none", **config: Any) -> Iterator[Link
 class Far:
     """Another peer's control socket, which says what a test has it say."""
 
-    def __init__(self, context: Context, name: str = "far", instance: int = FAR) -> None:
+    def __init__(self, context: ZmqSockets, name: str = "far", instance: int = FAR) -> None:
         self.server = ControlServer(context)
         self.address = self.server.bind("tcp://127.0.0.1:*")
         self.name, self.instance = name, instance

@@ -22,8 +22,8 @@ from meshmsg._wire.control import (
     stream_wire_id,
     subscription_token,
 )
-from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.fanout import FanoutServer
+from meshmsg.transports.zmq.sockets import ZmqSockets
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
 
@@ -58,7 +58,7 @@ class Publishing:
         )
         self.wire = Wire()
         self.woken = self.announced = 0
-        self.context = Context()
+        self.context = ZmqSockets()
         self.side = PublisherSide(
             self.config, CLOCK_US, self.wire.sender, self._wake, self._announce
         )

@@ -243,6 +243,10 @@ class Inlet:
         self.socket = sock
         self.pollable = sock.fileno()
 
+    def recv(self) -> tuple[bytes, Address] | None:
+        """The next request or report, `None` when there is none now."""
+        return _recv(self.socket)
+
 
 class _TxLine:
     """One line of a sender: where it sends, and whether the kernel cuts bursts for it."""
@@ -386,11 +390,6 @@ class MulticastServer:
             line.close()
         for inlet in self.inlets:
             inlet.socket.close()
-
-
-def read_inlet(inlet: Inlet) -> tuple[bytes, Address] | None:
-    """The next request or report, `None` when there is none now."""
-    return _recv(inlet.socket)
 
 
 class MulticastClient:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import zmq
 
 from meshmsg._wire.control import CONTROL_BYTES_MAX
+from meshmsg.transports.zmq.connection_monitor import Door
 from meshmsg.transports.zmq.context import (
     MESSAGE_BYTES_MAX,
     Context,
@@ -27,7 +28,7 @@ from meshmsg.transports.zmq.context import (
     user_id,
 )
 from meshmsg.transports.zmq.curve import CONTROL
-from meshmsg.transports.zmq.unread_limit import MESSAGE_COST, DialledMeter, limits_of
+from meshmsg.transports.zmq.unread_limit import MESSAGE_COST, DialledMeter, Limits, limits_of
 
 QUEUE_MESSAGES = 4096
 #: A message from this size on is followed until it has left, and handed to ZeroMQ without a copy;
@@ -171,6 +172,10 @@ class ControlServer:
         real = bind(self._socket, address)
         self.addresses.append(real)
         return real
+
+    def watched(self, limits: Limits) -> Door:
+        """Watch who is connected, and return what tells."""
+        return Door(self._socket, limits)
 
     def recv(self) -> Request | None:
         """The next request; `None` for nothing now."""

@@ -19,10 +19,11 @@ from meshmsg._access.keyring import Keyring
 from meshmsg._links.outbound_peer import LinkTable
 from meshmsg._runtime import busy
 from meshmsg._runtime.log_limit import LogLimit
-from meshmsg.transports.zmq.context import Context, Poller
+from meshmsg.transports.zmq.context import Poller
 from meshmsg.transports.zmq.control import ControlServer
 from meshmsg.transports.zmq.curve import Curve, pair_of
 from meshmsg.transports.zmq.fanout import FanoutServer
+from meshmsg.transports.zmq.sockets import ZmqSockets
 from tests.support.waiting import wait_until
 
 KEY = "Zq3-uY8hJx0_vB5nRkT2wLmEo7sD1fGc9aXpQi4HyUz"
@@ -54,7 +55,7 @@ class World:
             lambda sub: [],
             lambda keys, now: None,
         )
-        self.context = Context(None if self.keyring is None else self.keyring.curve)
+        self.context = ZmqSockets(None if self.keyring is None else self.keyring.curve)
         self.server = ControlServer(self.context)
         self.server.bind("tcp://127.0.0.1:*")
         secured = self.keyring is not None

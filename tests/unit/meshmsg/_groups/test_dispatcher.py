@@ -26,7 +26,7 @@ from meshmsg._wire.control import (
 )
 from meshmsg._wire.subframe import decode_work
 from meshmsg.recovery.stream.quotas import Quota
-from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.sockets import ZmqSockets
 from meshmsg.transports.zmq.work_queue import WorkInlet
 from tests.support.publishing import Publishing
 from tests.support.waiting import wait_until
@@ -41,7 +41,7 @@ class Worker:
         self.world = world
         self.sub = sub
         self.link = link
-        self.context = Context()
+        self.context = ZmqSockets()
         self.inlet = WorkInlet(self.context, 1000)
         self._closed = False
 

@@ -268,13 +268,13 @@ def test_who_takes_too_much_time_waits_and_is_heeded_later(
 ) -> None:
     side.meet()
     clock = iter(range(0, 1000, 5))  # each request takes 5 s
-    monkeypatch.setattr(module.time, "thread_time", lambda: float(next(clock)))
+    monkeypatch.setattr(module._platform, "thread_time", lambda: float(next(clock)))
     for _ in range(4):
         side.hear(NACK)
     assert side.links.counters["requests_delayed"] >= 1
     heeded = len(side.served.asked)
     assert heeded < 4
-    monkeypatch.setattr(module.time, "thread_time", lambda: 0.0)
+    monkeypatch.setattr(module._platform, "thread_time", lambda: 0.0)
     while len(side.served.asked) < 4:
         side.reception.on_tick(time.monotonic() + 1e6)
     assert side.served.asked == [NACK] * 4
@@ -348,7 +348,7 @@ def test_connections_that_were_cut_are_remembered_for_a_while_only(
     side.meet()
     monkeypatch.setattr("meshmsg.recovery.stream.time_shares.WAITING_MAX", 0)
     clock = iter(range(0, 10_000, 5))
-    monkeypatch.setattr(module.time, "thread_time", lambda: float(next(clock)))
+    monkeypatch.setattr(module._platform, "thread_time", lambda: float(next(clock)))
     for _ in range(3):
         side.hear(NACK)
     assert side.door.cut == [b"x"[0]]
@@ -357,6 +357,6 @@ def test_connections_that_were_cut_are_remembered_for_a_while_only(
     assert side.links.counters["requests_dropped"] >= 1
     assert side.links.clients == {}
     side.reception.on_ping(time.monotonic() + CUT_S)
-    monkeypatch.setattr(module.time, "thread_time", lambda: 0.0)
+    monkeypatch.setattr(module._platform, "thread_time", lambda: 0.0)
     side.hear(hello(), who=b"x", host="10.0.0.2")
     assert list(side.links.clients) == [b"x"]

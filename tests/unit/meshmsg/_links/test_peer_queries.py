@@ -54,7 +54,7 @@ def test_figures_are_put_together_once_for_all_who_wait(
 def test_who_asks_again_waits_for_the_share_of_time_that_figures_have(
     side: Linking, questions: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshmsg._links.peer_queries.time.monotonic", lambda: 10.1)
+    monkeypatch.setattr("meshmsg._links.peer_queries._platform.monotonic", lambda: 10.1)
     questions.on_ask(b"x", c.Ask(1, "stats"), 10.0)
     assert questions.on_tick(10.0) == NEVER  # took 0.1 s
     questions.on_ask(b"x", c.Ask(2, "stats"), 10.2)

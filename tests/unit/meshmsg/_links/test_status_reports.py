@@ -71,7 +71,7 @@ def test_publisher_of_many_streams_is_told_page_by_page_and_others_in_between() 
 
 def test_who_asks_again_and_again_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.1, 11.2, 11.3])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module._platform, "monotonic", lambda: next(clock))
     monkeypatch.setattr(module, "Slice", lambda: Endless())
     sent = Sent()
     reports = StatusReports(sent)

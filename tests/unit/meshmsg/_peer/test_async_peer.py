@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+import threading
+import time
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ from meshmsg._model.errors import (
     WaitTimeout,
 )
 from meshmsg._peer.async_peer import AsyncPeer, AsyncSubscription
-from meshmsg._peer.peer import node_of
+from meshmsg._peer.peer import Peer, node_of
 
 ROOM = 64 * 1024
 PAYLOAD = b"x" * 4096
@@ -124,6 +128,72 @@ def test_waiting_reader_lets_the_loop_run_and_is_cancelled_cleanly() -> None:
             await pub.publish("a.b", 7)
             event = await events.get(timeout=30)
             assert event is not None
+
+    run(main)
+
+
+class CountedSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+    """Counts the turns of the loop that waits by it."""
+
+    turns = 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.turns += 1
+        return super().select(timeout)
+
+
+def test_event_for_a_task_that_waits_takes_one_turn_of_the_loop() -> None:
+    count = 100
+    selector, taken = CountedSelector(), threading.Semaphore(0)
+    name: ContextVar[str] = ContextVar("name")
+
+    def publish(pub: Peer) -> None:
+        for number in range(count):
+            assert taken.acquire(timeout=30)
+            pub.publish("a.b", number)
+
+    async def main(pub: Peer) -> None:
+        async with (
+            AsyncPeer("sub", connect=pub.address, discovery="none") as sub,
+            sub.subscribe("a.**") as events,
+        ):
+            await asyncio.to_thread(pub.wait_for_subscribers, "a.b", timeout=30)
+            publisher = threading.Thread(target=publish, args=(pub,))
+            publisher.start()
+            name.set("main")
+            task, before = asyncio.current_task(), selector.turns
+            for number in range(count):
+                taken.release()
+                event = await events.get(timeout=30)
+                assert event is not None
+                assert event.data == number
+                assert (asyncio.current_task(), name.get()) == (task, "main")
+            assert selector.turns - before < count * 1.5  # a ping takes one now and then
+            publisher.join()
+
+    with (
+        Peer("pub", streams=Stream("a.**"), discovery="none") as pub,
+        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner,
+    ):
+        runner.run(main(pub))
+
+
+@pytest.mark.parametrize("first", ["event", "cancel"])
+def test_event_and_cancellation_at_once_lose_nothing(first: str) -> None:
+    async def main(pub: AsyncPeer, sub: AsyncPeer) -> None:
+        async with await subscribed(pub, sub) as events:
+            task = asyncio.ensure_future(events.get())
+            await asyncio.sleep(0.01)
+            if first == "cancel":
+                task.cancel()
+            await pub.publish("a.b", 7)
+            await asyncio.to_thread(time.sleep, 0.01)
+            if first == "event":
+                task.cancel()
+            found = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(found[0], asyncio.CancelledError):
+                found = [await events.get(timeout=30)]
+            assert getattr(found[0], "data", None) == 7
 
     run(main)
 

@@ -15,6 +15,7 @@ from meshmsg._model.multicast_config import Feed, Multicast
 from meshmsg._model.topics import TopicFilter
 from meshmsg._peer import node as module
 from meshmsg._peer.node import Node
+from meshmsg._peer.peer import Peer, node_of
 from meshmsg._receive.incoming_stream import StartAt
 from meshmsg._receive.subscription_io import Intake
 from meshmsg._wire import control as c
@@ -117,6 +118,26 @@ def test_calls_run_on_the_thread_and_one_that_fails_stops_no_other(
     assert ran == ["meshmsg-me"]
     assert opened.counters["io_errors"] == 1
     opened.check_running()
+
+
+def test_data_socket_calls_nobody_while_events_are_published() -> None:
+    with (
+        Peer("pub", streams=Stream("a.**"), discovery="none") as pub,
+        Peer("sub", connect=pub.address, discovery="none") as sub,
+        sub.subscribe("a.**"),
+    ):
+        opened = node_of(pub)
+        pub.wait_for_subscribers("a.b", timeout=30)
+
+        def publish() -> bool:
+            for number in range(50):
+                pub.publish("a.b", number)
+            return True
+
+        wait_until(lambda: publish() and not opened.hears_subscribers)
+        with sub.subscribe("a.**"):
+            wait_until(lambda: publish() and len(opened.publisher.subscribers.tokens) == 2)
+        wait_until(lambda: opened.hears_subscribers)
 
 
 def test_part_of_a_turn_that_fails_shows_and_the_others_go_on(

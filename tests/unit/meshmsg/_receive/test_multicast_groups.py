@@ -131,7 +131,7 @@ def test_where_the_second_group_cannot_be_joined_the_first_is_left(
         opened.append(MulticastClient(*given))
         return opened[0]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(module, "MulticastClient", once)
+    monkeypatch.setattr(module, "multicast_client", once)
     source = side.source(multicast=told(second=new_group()))
     assert source.packets is None
     assert groups(side) == set()

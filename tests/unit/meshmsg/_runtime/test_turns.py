@@ -11,12 +11,12 @@ from meshmsg._runtime.turns import PAUSE_S, TURN_S, Slice
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     state = {"now": 100.0, "slept": 0.0}
-    monkeypatch.setattr(_turns.time, "monotonic", lambda: state["now"])
+    monkeypatch.setattr(_turns._platform, "monotonic", lambda: state["now"])
 
     def sleep(seconds: float) -> None:
         state["slept"] += seconds
 
-    monkeypatch.setattr(_turns.time, "sleep", sleep)
+    monkeypatch.setattr(_turns._platform, "sleep", sleep)
     return state
 
 

@@ -30,6 +30,7 @@ from meshmsg.recovery.log.tail import (
     AREAS,
     FILLS_NS,
     TAIL_FILE,
+    ZEROS,
     AreaHead,
     Tail,
     TailReader,
@@ -967,6 +968,22 @@ def test_threads_that_waited_for_the_lock_find_room_that_was_made() -> None:
 
 
 # Growth ------------------------------------------------------------------------------------------
+
+
+def test_area_that_is_used_again_has_nothing_of_before() -> None:
+    area = 2 * len(ZEROS) + 4096  # wiped in pieces, and the last of them is smaller
+    files = memory()
+    writer = tailed(files, tail_bytes=area)
+    wanted = fill(writer, 1)
+    for _ in range(AREAS):
+        left = writer.frame.at
+        while writer.frame.at >= left:
+            left = writer.frame.at
+            wanted += fill(writer, 1, 1000)
+    ((start, _),) = [found for found in areas(files) if found[1].first == writer.next - 1]
+    again = files.content(TAIL)[start : start + area]
+    assert not again[writer.frame.at :].strip(b"\0")
+    assert read(files) == wanted
 
 
 def growing(files: FaultyFiles, now: list[int], **options: Any) -> LogWriter:

@@ -18,7 +18,6 @@ from meshmsg.transports.udp.multicast import (
     MulticastServer,
     _lose,
     groups_of,
-    read_inlet,
 )
 from tests.scenarios.multicast.conftest import new_group
 
@@ -112,11 +111,11 @@ def test_requests_and_reports_come_back_to_the_sender(
         ready = select.select(list(by_fd), [], [], WAIT_S)[0]
         assert ready
         for fd in ready:
-            said = read_inlet(by_fd[fd])
+            said = by_fd[fd].recv()
             assert said is not None
             found.add(said[0])
     assert found == {b"nack", b"status"}
-    assert all(read_inlet(inlet) is None for inlet in server.inlets)
+    assert all(inlet.recv() is None for inlet in server.inlets)
 
 
 def test_nothing_comes_soon_where_nothing_was_sent(

@@ -1,0 +1,36 @@
+"""Where a peer gets its sockets: ZeroMQ's and UDP's, or those of the platform that it runs on.
+
+This is the one place that asks which transport it is.
+"""
+
+from __future__ import annotations
+
+from meshmsg import _platform
+from meshmsg._model.multicast_config import Multicast
+from meshmsg.transports.udp.multicast import Group, MulticastClient, MulticastServer
+from meshmsg.transports.zmq.curve import Curve
+from meshmsg.transports.zmq.sockets import ZmqSockets
+
+
+def new_context(curve: Curve | None, handshake_s: float) -> ZmqSockets:
+    """A context for the sockets of a peer that opens now."""
+    own = _platform.current().sockets
+    if own is None:
+        return ZmqSockets(curve, handshake_s)
+    return own.context(curve)  # type: ignore[no-any-return]
+
+
+def multicast_server(config: Multicast, interface: str) -> MulticastServer:
+    """A publisher's sockets for one stream; raises `ConfigError`, `BindError`."""
+    own = _platform.current().sockets
+    if own is None:
+        return MulticastServer(config, interface)
+    return own.multicast_server(config, interface)  # type: ignore[no-any-return]
+
+
+def multicast_client(group: Group, buffer_bytes: int, spin_s: float) -> MulticastClient:
+    """A subscription's sockets for one group; raises `BindError`."""
+    own = _platform.current().sockets
+    if own is None:
+        return MulticastClient(group, None, buffer_bytes, spin_s)
+    return own.multicast_client(group, buffer_bytes)  # type: ignore[no-any-return]
