@@ -20,6 +20,7 @@ from typing import Any
 from meshmsg._wire import control as c
 from tests.attack import by_dialled, by_diallers, heaviest, neutral
 from tests.attack.hostile import Attacker
+from tests.attack.shape import come_first
 
 #: Behind all honest peers: what is measured is what they do, not what they are left.
 NICE = 10
@@ -143,6 +144,8 @@ def main() -> None:
     # What it says makes no sense where it likes.
     c.check_range = c.check_ranges = lambda *given: None  # type: ignore[assignment]
     os.nice(NICE)
+    if order["first"]:
+        come_first(1)
     attacker = Attacker(order)
     error, told = "", False
     try:

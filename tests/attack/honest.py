@@ -26,6 +26,7 @@ from typing import Any
 from meshmsg import Multicast, Peer, Record, Security, Stream, Subscription
 from meshmsg._replay.log_client import ReplayClient
 from meshmsg.recovery.stream.receiver import Run
+from tests.attack.shape import come_first
 
 #: Streams whose events go to a reader, complete, in order and once.
 READ = ("vol", "log", "mc")
@@ -469,18 +470,12 @@ ROLES: dict[str, type[Honest]] = {
 }
 
 
-def come_first() -> None:
-    """Run before all other programs of the machine, if this user may."""
-    with contextlib.suppress(AttributeError, OSError):  # Linux, and root
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-
-
 def main() -> None:
     order = json.loads(sys.argv[1])
     os.environ["MESHMSG_DISCOVERY"] = "none"
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
     if order["first"]:
-        come_first()
+        come_first(2)
     honest = ROLES[order["role"]](order)
     sys.stdout.write("{}\n")
     sys.stdout.flush()

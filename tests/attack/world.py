@@ -182,6 +182,7 @@ class World:
             "data": shop.do("data_address"),
             "streams": shop.do("streams"),
             "keys": self.keys,
+            "first": self._first,
             **how,
         }
         attacker = Process("tests.attack.attacks", order)
