@@ -17,6 +17,7 @@ COMPLETE = (
     "meshmsg/_overview",
     "meshmsg/_native.py",
     "meshmsg/_peer",
+    "meshmsg/_platform",
     "meshmsg/_publish",
     "meshmsg/_receive",
     "meshmsg/_replay",
