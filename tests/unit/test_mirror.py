@@ -26,6 +26,7 @@ COMPLETE = (
     "meshmsg/moldudp",
     "meshmsg/monitor",
     "meshmsg/nanomsg",
+    "meshmsg/otel",
     "meshmsg/statsd",
     "meshmsg/testing",
     "meshmsg/webhooks",
