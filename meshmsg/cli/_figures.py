@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -15,15 +15,33 @@ from meshmsg.cli._values import safe, to_json
 Figures = dict[str, Any]
 
 
+class StopRequest:
+    """Whether the verb was told to end.
+
+    A signal's handler runs between two instructions of the main thread, which may hold any lock
+    then.  `threading.Event` has one: a handler that sets an event for which the thread was about to
+    wait would wait for that thread, which is itself.  So the request is a plain attribute.
+    """
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def wait(self, time_s: float) -> bool:
+        """Let a moment pass; returns whether the verb is to end."""
+        if not self.made:
+            time.sleep(time_s)
+        return self.made
+
+
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM: then what has come is written, and the exit status is our own."""
-    stop = threading.Event()
+def stopping() -> Iterator[StopRequest]:
+    """Made by Ctrl-C and SIGTERM: then what has come is written, and the exit status is our own."""
+    stop = StopRequest()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():  # the second time it is meant: at once
+        if stop.made:  # the second time it is meant: at once
             raise KeyboardInterrupt
-        stop.set()
+        stop.made = True
 
     old = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

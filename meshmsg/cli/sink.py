@@ -17,7 +17,7 @@ from meshmsg._model.config import PeerConfig
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.extras import need
 from meshmsg._model.monitor_config import Monitor
-from meshmsg.cli._figures import Figures, stopping, view
+from meshmsg.cli._figures import Figures, StopRequest, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -376,7 +376,7 @@ def _monitor(daemon: Any, made: Any, shown: str | None, stack: ExitStack, *, qui
         server.add(_room("sink.metrics").sink_part(daemon.figures, made, server.config))
 
 
-def _settle(daemon: Any, stop: Any, idle_s: float) -> bool:
+def _settle(daemon: Any, stop: StopRequest, idle_s: float) -> bool:
     """With `--once`: wait until nothing comes any more; `False` if we are to end."""
     began = heard = time.monotonic()
     events = 0
@@ -400,7 +400,11 @@ def _tell(daemon: Any, quiet: bool) -> None:
 
 
 def _watch(
-    daemon: Any, show: Callable[[Figures], None], stop: Any, every_s: float, quiet: bool
+    daemon: Any,
+    show: Callable[[Figures], None],
+    stop: StopRequest,
+    every_s: float,
+    quiet: bool,
 ) -> None:
     shown = time.monotonic()
     while not stop.wait(POLL_S) and daemon.poll():

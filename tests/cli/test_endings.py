@@ -64,6 +64,13 @@ def test_sigterm_ends_sub_as_well(start: Any) -> None:
     ends_soon(sub, 143, signal.SIGTERM)
 
 
+def test_verb_that_waits_to_be_ended_hears_a_signal_wherever_it_is() -> None:
+    command = processes.program("stopped_anywhere")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
+
+
 def test_ctrl_c_ends_pub_and_tells_what_was_published(start: Any) -> None:
     sub = start("sub", "a.**", "--bind", FREE)
     pub = start("pub", "a.b", "x", "--count", "0", "--rate", "100", "--connect", sub.address())
