@@ -10,20 +10,25 @@ import dis
 import os
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-from meshmsg import Peer, Stream
+from meshmsg import Peer, Stream, WaitTimeout
 from meshmsg._model.event import Loss
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 
 LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 POINTS_MAX = 2000
+PATIENCE_S = 30.0
 #: The tail of the smallest segments, and what an event below takes there at most.
 AREA_BYTES, ENTRY_BYTES = 16 * 1024, 80
 
@@ -33,6 +38,7 @@ class Interrupt:
 
     def __init__(self, point: int) -> None:
         self.left = point
+        self.stack = ""  #: where it was raised
         self._names: dict[CodeType, dict[int, str]] = {}
         self._before: dict[FrameType, str | None] = {}
 
@@ -59,6 +65,7 @@ class Interrupt:
             if before in LOOKS:
                 self.left -= 1
                 if not self.left:
+                    self.stack = "".join(traceback.format_stack(frame, limit=5))
                     raise KeyboardInterrupt
         return self._trace
 
@@ -107,6 +114,30 @@ def test_interrupted_publishing(tmp_path: Path, count: int, size: int, full: boo
                 place = (item.frame.epoch, item.frame.first + n)
                 assert marks.pop(place, payload) == payload
     assert not marks
+
+
+def test_interrupted_flush_leaves_the_publisher_to_others() -> None:
+    def others_go_on() -> bool:
+        other = threading.Thread(target=pub.publish, args=("a.b", 1), daemon=True)
+        other.start()
+        other.join(PATIENCE_S)
+        return not other.is_alive()
+
+    with (
+        Peer("pub", streams=[Stream("a.**")], discovery="none") as pub,
+        Peer("sub", connect=pub.address, discovery="none") as sub,
+        sub.subscribe("a.**"),
+    ):
+        pub.wait_for_subscribers("a.b", timeout=PATIENCE_S)
+        pub.publish("a.b", 0)  # and nobody takes it
+        for point in range(1, POINTS_MAX):
+            interrupt = Interrupt(point)
+            # RuntimeError: raised within the library's own `wait`, while the lock is not held.
+            with suppress(WaitTimeout, RuntimeError):
+                interrupt.run(partial(pub.flush, timeout=0.001))
+            assert others_go_on(), interrupt.stack
+            if interrupt.left:
+                break
 
 
 def test_interrupted_publishing_without_the_compiled_core() -> None:
