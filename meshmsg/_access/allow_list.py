@@ -114,7 +114,11 @@ def check_grant_name(where: str, value: object) -> str:
         return "*"
     if not isinstance(value, str):
         raise ConfigError(where, f"{value!r} is not a name")
-    check_name(where, value.removesuffix("*"))
+    beginning = value.removesuffix("*")
+    if "*" in beginning:
+        problem = f"{value!r} would fit nobody: '*' stands at the end only, as in 'desk-*'"
+        raise ConfigError(where, problem)
+    check_name(where, beginning)
     return value
 
 

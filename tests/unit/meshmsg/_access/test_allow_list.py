@@ -42,6 +42,8 @@ def test_round_trip() -> None:
         ("[[peer]]\nname = 'a'\nkey = '00'", r"peer\[0\]\.key: is not a public key"),
         (f"[[peer]]\nkey = '{'ab' * 32}'", r"peer\[0\]\.name"),
         (f"[[peer]]\nname = 'a b'\nkey = '{'ab' * 32}'", r"peer\[0\]\.name"),
+        (f"[[peer]]\nname = 'a*b'\nkey = '{'ab' * 32}'", r"name: .*'\*' stands at the end"),
+        (f"[[peer]]\nname = '**'\nkey = '{'ab' * 32}'", r"name: .*'\*' stands at the end"),
         (f"[[peer]]\nname = 'a'\nkey = '{'ab' * 32}'\npublish = 'x'", "not a list of patterns"),
         (f"[[peer]]\nname = 'a'\nkey = '{'ab' * 32}'\nsubscribe = ['a..b']", "subscribe"),
         (f"[[peer]]\nname = 'a'\nkey = '{'ab' * 32}'\nstats = 1", "neither true nor false"),
