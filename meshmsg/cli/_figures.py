@@ -14,6 +14,9 @@ from meshmsg.cli._values import safe, to_json
 
 Figures = dict[str, Any]
 
+#: A verb that is to end waits so long for whoever reads what it prints.
+READER_S = 3.0
+
 
 class StopRequest:
     """Whether the verb was told to end.
@@ -25,12 +28,26 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.made = False
+        self.prints = False  #: the thread is within `printing`
 
     def wait(self, time_s: float) -> bool:
         """Let a moment pass; returns whether the verb is to end."""
         if not self.made:
             time.sleep(time_s)
         return self.made
+
+    @contextmanager
+    def printing(self) -> Iterator[None]:
+        """What is printed in the block may wait for its reader until there is a request.
+
+        Then for `READER_S` at most, or a pipe that is full and that nobody reads would keep the
+        verb from ending; raises `BrokenPipeError`.
+        """
+        self.prints = True
+        try:
+            yield
+        finally:
+            self.prints = False
 
 
 @contextmanager
@@ -42,11 +59,18 @@ def stopping() -> Iterator[StopRequest]:
         if stop.made:  # the second time it is meant: at once
             raise KeyboardInterrupt
         stop.made = True
+        signal.setitimer(signal.ITIMER_REAL, READER_S, READER_S)
 
-    old = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    def look(number: int, frame: FrameType | None) -> None:
+        if stop.prints:
+            raise BrokenPipeError
+
+    handlers = {signal.SIGALRM: look, signal.SIGINT: end, signal.SIGTERM: end}
+    old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield stop
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in old.items():
             signal.signal(number, handler)
 
@@ -55,21 +79,30 @@ def stopping() -> Iterator[StopRequest]:
 def view(
     lines: Callable[[Figures], None],
     picture: Callable[[Figures], Any],
+    stop: StopRequest,
     *,
     json: bool,
     quiet: bool,
 ) -> Iterator[Callable[[Figures], None]]:
     """Something that shows figures: for programs, live in a terminal, or in lines."""
+
+    def printed_by(put: Callable[[Figures], None]) -> Callable[[Figures], None]:
+        def show(figures: Figures) -> None:
+            with stop.printing():
+                put(figures)
+
+        return show
+
     if json:
-        yield lambda figures: print_now(to_json(figures))
+        yield printed_by(lambda figures: print_now(to_json(figures)))
     elif sys.stdout.isatty() and not quiet:
         from rich.console import Console
         from rich.live import Live
 
         with Live(console=Console(), auto_refresh=False) as live:
-            yield lambda figures: live.update(picture(figures), refresh=True)
+            yield printed_by(lambda figures: live.update(picture(figures), refresh=True))
     else:
-        yield lines
+        yield printed_by(lines)
 
 
 def print_now(text: str) -> None:

@@ -139,7 +139,7 @@ def record(
         recorder = node_of(peer).recorder
         assert recorder is not None
         progress = Progress(peer)
-        with view(_show_lines, _picture, json=json, quiet=quiet) as show:
+        with view(_show_lines, _picture, stop, json=json, quiet=quiet) as show:
             _watch(progress, show, stop, every_s, timeout_s)
     lost = any(log.lost for log in recorder.logs.values())
     return BAD if lost or recorder.refused else GOOD

@@ -343,14 +343,14 @@ def _run(
         stop = stack.enter_context(stopping())
         daemon = stack.enter_context(_room("sink.daemon").SinkDaemon(made, peer))
         _monitor(daemon, made, shown, stack, quiet=quiet)
-        show = stack.enter_context(view(show_lines, picture, json=json, quiet=quiet))
+        show = stack.enter_context(view(show_lines, picture, stop, json=json, quiet=quiet))
         try:
             if made.once and _settle(daemon, stop, idle_s):
                 daemon.drive()
             _watch(daemon, show, stop, every_s, quiet)
             daemon.close()  # the batch that it finishes now counts as well
         finally:
-            _tell(daemon, quiet)
+            _tell(daemon, stop, quiet)
         figures = {**daemon.figures(), "ended": True}
         show(figures)
         lost = sum(row["lost"] for row in figures["outputs"])
@@ -394,9 +394,10 @@ def _settle(daemon: Any, stop: StopRequest, idle_s: float) -> bool:
     return True
 
 
-def _tell(daemon: Any, quiet: bool) -> None:
-    while daemon.notes:
-        note(daemon.notes.popleft(), quiet=quiet)
+def _tell(daemon: Any, stop: StopRequest, quiet: bool) -> None:
+    with stop.printing():
+        while daemon.notes:
+            note(daemon.notes.popleft(), quiet=quiet)
 
 
 def _watch(
@@ -408,7 +409,7 @@ def _watch(
 ) -> None:
     shown = time.monotonic()
     while not stop.wait(POLL_S) and daemon.poll():
-        _tell(daemon, quiet)
+        _tell(daemon, stop, quiet)
         if time.monotonic() - shown >= every_s:
             shown = time.monotonic()
             show(daemon.figures())
