@@ -40,8 +40,8 @@ class Condition(threading.Condition):
         super().__init__(lock)
         self._take, self._free = lock.__enter__, lock.__exit__
 
-    __enter__ = property(attrgetter("_take"))  # type: ignore[assignment]
-    __exit__ = property(attrgetter("_free"))  # type: ignore[assignment]
+    __enter__ = property(attrgetter("_take"))
+    __exit__ = property(attrgetter("_free"))
 
 
 class Platform:

@@ -23,6 +23,7 @@ import pytest
 
 from meshmsg import Peer, Stream, WaitTimeout
 from meshmsg._model.event import Loss
+from meshmsg._peer.peer import node_of
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 
@@ -42,13 +43,15 @@ class Interrupt:
         self._names: dict[CodeType, dict[int, str]] = {}
         self._before: dict[FrameType, str | None] = {}
 
-    def run(self, publish: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], object]) -> None:
+        with suppress(KeyboardInterrupt):
+            self.run_into(call)
+
+    def run_into(self, call: Callable[[], object]) -> None:
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
-            publish()
-        except KeyboardInterrupt:
-            pass
+            call()
         finally:
             sys.settrace(before)
             self._before.clear()
@@ -138,6 +141,26 @@ def test_interrupted_flush_leaves_the_publisher_to_others() -> None:
             assert others_go_on(), interrupt.stack
             if interrupt.left:
                 break
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_peer_whose_subscribe_was_interrupted_closes_at_once(group: str | None) -> None:
+    opened: list[object] = []
+
+    def subscribe(peer: Peer) -> None:
+        opened.append(peer.subscribe("a.**", group=group))
+
+    for point in range(1, POINTS_MAX, 11):
+        interrupt, node = Interrupt(point), None
+        try:
+            with Peer("sub", discovery="none") as sub:
+                node = node_of(sub)
+                interrupt.run_into(partial(subscribe, sub))
+        except KeyboardInterrupt:  # which has a hold of all that was being made
+            assert node is not None
+            assert node.stopped.is_set(), interrupt.stack
+        if interrupt.left:
+            break
 
 
 def test_interrupted_publishing_without_the_compiled_core() -> None:
