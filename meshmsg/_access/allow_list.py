@@ -114,11 +114,10 @@ def check_grant_name(where: str, value: object) -> str:
         return "*"
     if not isinstance(value, str):
         raise ConfigError(where, f"{value!r} is not a name")
-    beginning = value.removesuffix("*")
+    beginning = check_name(where, value.removesuffix("*"))
     if "*" in beginning:
-        problem = f"{value!r} would fit nobody: '*' stands at the end only, as in 'desk-*'"
+        problem = f"{value!r} fits nobody: a star stands at the end, for what may follow"
         raise ConfigError(where, problem)
-    check_name(where, beginning)
     return value
 
 
