@@ -6,7 +6,9 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     spark_sink                              the Spark source and the sink daemon
     market                                  the market of `meshmsg demo market`
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    otel                                    traces and figures through OpenTelemetry
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
+    _overview                               the whole mesh, from the figures of its peers
     testing                                 what users' own tests need
     _peer                                   what users hold; its node joins the rooms below
     _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks

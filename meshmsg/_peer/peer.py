@@ -18,7 +18,15 @@ from meshmsg import _platform
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import MemberSetup
 from meshmsg._model.codecs import Codec, check_type, codec_for
-from meshmsg._model.config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
+from meshmsg._model.config import (
+    OVERFLOW_WORDS,
+    PeerConfig,
+    Record,
+    Stream,
+    Tuning,
+    load_toml,
+    otel_from_env,
+)
 from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._model.errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._model.event import Position
@@ -78,6 +86,7 @@ class PeerBase:
         discovery: Discovery | str | None = None,
         security: Security | None = None,
         monitor: Monitor | str | None = None,
+        otel: bool | None = None,
         tuning: Tuning | None = None,
     ) -> None:
         self.config = PeerConfig(
@@ -94,10 +103,12 @@ class PeerBase:
             discovery=Discovery.from_env(os.environ) if discovery is None else discovery,  # type: ignore[arg-type]
             security=Security.from_env(os.environ) if security is None else security,
             monitor=Monitor.from_env(monitor, os.environ),
+            otel=otel_from_env(otel, os.environ),
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None
         self._monitor: Any = None
+        self._spans: Any = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._was_open = False
 
@@ -141,10 +152,12 @@ class PeerBase:
             self._open_node().open()
         if self._node is not None or self._was_open:
             raise ClosedError("a peer is opened once: make a new one")
+        otel = need("meshmsg.otel", "otel", "otel") if self.config.otel else None
         monitor = self._open_monitor()
         try:
             with _platform.current().at(self.config.name):
-                node = Node(self.config, __version__)
+                self._spans = None if otel is None else otel.open_spans(self.config.name)
+                node = Node(self.config, __version__, self._spans)
                 own(node)
                 node.open()
         except BaseException:
@@ -154,6 +167,8 @@ class PeerBase:
         self._node, self._monitor = node, monitor
         self._was_open = True
         self._finalizer = weakref.finalize(self, _abandon, node, monitor)
+        if otel is not None:
+            otel.open_meter(self)
 
     def _open_monitor(self) -> Any:
         """Listen where figures are asked for.  That room is above this one: found by its name."""
@@ -444,15 +459,19 @@ class Peer(PeerBase):
 
     def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
-        node = self._open_node()
-        node.publisher.subscribers.refresh(timeout)
-        return node.ledger()
+        return ledger_of(self, timeout)
 
-    def ask(self, what: str, timeout: float = 5.0) -> dict[str, Any]:
-        """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address."""
-        node = self._open_node()
-        targets = node.finder.questioned()
-        return {a: node.questions.ask(target, a, what, timeout) for a, target in targets.items()}
+    def ask(self, what: str, timeout: float = 5.0, *, strict: bool = True) -> dict[str, Any]:
+        """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address.
+
+        Raises `WaitTimeout` for one that does not answer in time; with `strict=False` it is left
+        out.
+        """
+        answers = ask_all(self, what, timeout)
+        for answer in answers.values() if strict else ():
+            if isinstance(answer, WaitTimeout):
+                raise answer
+        return {a: answer for a, answer in answers.items() if not isinstance(answer, WaitTimeout)}
 
     def watch_peers(self) -> PeerWatch:
         """Who joins, changes, leaves or is lost, to iterate over; those here already come first."""
@@ -506,6 +525,22 @@ def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
     places = ((c.label, c.received if c.received >= 0 else earlier) for c in behind)
     names = sorted({f"{label} at {place}" for label, place in places})
     return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
+
+
+def ask_all(peer: PeerBase, what: str, timeout: float) -> dict[str, Any]:
+    """What every connected peer says, by its address: a `WaitTimeout` for one that says nothing.
+
+    Waits as it would in a thread: not for an event loop.
+    """
+    node = node_of(peer)
+    return node.questions.ask_all(node.finder.questioned(), what, timeout)
+
+
+def ledger_of(peer: PeerBase, timeout: float) -> Ledger:
+    """What `ledger` returns.  Waits as it would in a thread: not for an event loop."""
+    node = node_of(peer)
+    node.publisher.subscribers.refresh(timeout)
+    return node.ledger()
 
 
 def node_of(peer: PeerBase) -> Node:
