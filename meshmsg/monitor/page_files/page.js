@@ -9,7 +9,8 @@ import { Table } from "./tables.js";
 const $ = (selector) => document.querySelector(selector);
 const series = new Series();
 const filter = $("#filter");
-let shown = null, paused = false, waiting = [];
+const FRAME_MS = 4; // of drawing in one frame, about
+let shown = null, paused = false, work = null, late = false;
 
 const num = (title, field, text = count, more = {}) => ({ title, num: true, by: (row) => row[field], cell: (row) => text(row[field]), ...more });
 const bad = (title, field, more = {}) => num(title, field, count, { cell: (row) => [count(row[field]), row[field] ? "is-bad" : ""], ...more });
@@ -149,30 +150,44 @@ function drawProblems(view) {
   $("#problems .none").hidden = problems.length > 0;
 }
 
-// --- drawing: one section a frame, so that no frame takes long ---
+// --- drawing: in pieces, so that no frame takes long ---
 
 function draw() {
   if (!shown || paused) return;
-  const { view, sink, left_out: leftOut = {} } = shown;
-  const wanted = filter.value.trim().toLowerCase();
-  waiting = [() => tables.sink.show(sink?.outputs ?? [], wanted)];
-  if (view) {
-    const title = `${name(view.mesh)} · seen from ${name(view.peer)}`;
-    waiting.push(() => {
-      setText($("#title"), title);
-      document.title = `${view.problems.length ? `(${view.problems.length}) ` : ""}${title}`;
-      drawTotals(view);
-      drawProblems(view);
-    }, () => picture.show(view));
-    for (const id of Object.keys(tables)) if (id !== "sink") waiting.push(() => tables[id].show(view[id], wanted, leftOut[id]));
-  }
+  late = work !== null;
+  if (late) return;
+  work = pieces();
   requestAnimationFrame(step);
 }
 
 function step() {
-  const until = performance.now() + 4;
-  while (waiting.length && performance.now() < until) waiting.shift()();
-  if (waiting.length) requestAnimationFrame(step);
+  const until = performance.now() + FRAME_MS;
+  let done = false;
+  while (!done && performance.now() < until) done = work.next().done;
+  if (!done) return requestAnimationFrame(step);
+  work = null;
+  if (late) draw();
+}
+
+function* pieces() {
+  const { view, sink, left_out: leftOut = {} } = shown;
+  const wanted = filter.value.trim().toLowerCase();
+  tables.sink.show(sink?.outputs ?? [], wanted);
+  yield* tables.sink.fills();
+  if (!view) return;
+  const title = `${name(view.mesh)} · seen from ${name(view.peer)}`;
+  setText($("#title"), title);
+  document.title = `${view.problems.length ? `(${view.problems.length}) ` : ""}${title}`;
+  drawTotals(view);
+  drawProblems(view);
+  yield;
+  picture.show(view);
+  for (const [id, one] of Object.entries(tables)) {
+    if (id === "sink") continue;
+    yield;
+    one.show(view[id], wanted, leftOut[id]);
+    yield* one.fills();
+  }
 }
 
 function remember(event) {

@@ -1,6 +1,6 @@
 // Who is connected to whom, and who sends to whom: peers on a circle, curves through its middle.
 
-import { makeSvg, name, rate, setText } from "./format.js";
+import { byName, makeSvg, name, rate, setText } from "./format.js";
 
 const EDGE = 14;
 
@@ -23,7 +23,7 @@ export class Picture {
   }
 
   show(view) {
-    const peers = [...view.peers].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    const peers = [...view.peers].sort((a, b) => byName(a.name, b.name));
     const shape = peers.map((peer) => peer.name).join("\n");
     if (shape !== this.shape) this.lay(peers, shape);
     const busy = new Set(peers.filter((peer) => peer.roles.length).map((peer) => peer.name));

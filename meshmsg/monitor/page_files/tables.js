@@ -1,9 +1,10 @@
 // Tables whose rows stay in place: what did not change is not touched.
 
-import { make, name, setText } from "./format.js";
+import { byName, make, name, setText } from "./format.js";
 import { Plot } from "./plots.js";
 
 const ROWS_SHOWN = 25;
+const ROWS_AT_ONCE = 10;
 
 export class Table {
   // columns: { title, cell(row) -> text or [text, class], by(row) to sort, num, wide, plot(row) -> points }
@@ -12,6 +13,7 @@ export class Table {
     this.section = section;
     this.counted = section.querySelector(".count");
     this.rows = new Map();
+    this.shown = [];
     this.sorted = null;
     this.all = false;
     this.node = make("table");
@@ -30,7 +32,7 @@ export class Table {
     this.more.type = "button";
     this.more.addEventListener("click", () => {
       this.all = !this.all;
-      this.show(...this.last);
+      this.redraw();
     });
     this.leftOut = make("p", "left-out");
     box.append(this.node);
@@ -51,7 +53,7 @@ export class Table {
       this.sorted = this.sorted?.n === n && this.sorted.turned ? null : { n, down, turned: this.sorted?.n === n };
       [...this.head.children].forEach((other) => other.removeAttribute("aria-sort"));
       if (this.sorted) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-      this.show(...this.last);
+      this.redraw();
     });
     cell.append(button);
     return cell;
@@ -74,6 +76,11 @@ export class Table {
     setText(this.leftOut, `${leftOut} more have no place on this page.`);
   }
 
+  redraw() {
+    this.show(...this.last);
+    for (const _ of this.fills());
+  }
+
   order() {
     if (!this.sorted) return (a, b) => this.rank(a[1]) - this.rank(b[1]) || compare(a[0], b[0]);
     const { by } = this.columns[this.sorted.n];
@@ -89,13 +96,23 @@ export class Table {
       row.node.remove();
       this.rows.delete(key);
     }
+    this.shown = wanted.map(([key]) => key);
     let before = this.body.firstChild;
     for (const [key, data] of wanted) {
       let row = this.rows.get(key);
       if (!row) this.rows.set(key, (row = this.row()));
-      this.fill(row, data);
+      row.data = data;
       if (row.node === before) before = before.nextSibling;
       else this.body.insertBefore(row.node, before);
+    }
+  }
+
+  // What is left to do after `show`, in pieces that each take a moment.
+  *fills() {
+    for (const [n, key] of this.shown.entries()) {
+      const row = this.rows.get(key);
+      if (row) this.fill(row, row.data);
+      if (n % ROWS_AT_ONCE === ROWS_AT_ONCE - 1) yield;
     }
   }
 
@@ -131,4 +148,4 @@ export class Table {
 }
 
 const classOf = (column) => [column.num && "num", column.wide && "wide", column.text && "text"].filter(Boolean).join(" ");
-const compare = (a, b) => (typeof a === "number" ? (a ?? 0) - (b ?? 0) : String(a).localeCompare(String(b), "en", { numeric: true }));
+const compare = (a, b) => (typeof a === "number" ? (a ?? 0) - (b ?? 0) : byName(String(a), String(b)));
