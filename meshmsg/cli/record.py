@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,16 @@ from meshmsg._model.config import Record
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.event import Loss
 from meshmsg._peer.peer import Peer, config_arguments, node_of
-from meshmsg.cli._figures import Figures, framed, lost_cell, print_now, stopping, view, waits
+from meshmsg.cli._figures import (
+    Figures,
+    StopRequest,
+    framed,
+    lost_cell,
+    print_now,
+    stopping,
+    view,
+    waits,
+)
 from meshmsg.cli._guard import BAD, GOOD, guarded, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -131,7 +139,7 @@ def record(
         recorder = node_of(peer).recorder
         assert recorder is not None
         progress = Progress(peer)
-        with view(_show_lines, _picture, json=json, quiet=quiet) as show:
+        with view(_show_lines, _picture, stop, json=json, quiet=quiet) as show:
             _watch(progress, show, stop, every_s, timeout_s)
     lost = any(log.lost for log in recorder.logs.values())
     return BAD if lost or recorder.refused else GOOD
@@ -140,7 +148,7 @@ def record(
 def _watch(
     progress: Progress,
     show: Callable[[Figures], None],
-    stop: threading.Event,
+    stop: StopRequest,
     every_s: float,
     timeout_s: float | None,
 ) -> None:
