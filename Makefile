@@ -28,7 +28,7 @@ tools: setup ## install tshark, nft, ip and prometheus, which some tests run (ro
 	@sh tests/install_tools.sh $(VENV)/.missing-tools
 
 demo: $(DEMO) ## see meshmsg at work
-	@$(BIN)/meshmsg demo market
+	@$(BIN)/python examples/market_data/demo.py
 
 # The suite kills, stalls and floods real processes, three tests at a time. What fails in that company
 # is shown, and must pass alone; a run that was broken off has failed.

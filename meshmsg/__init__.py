@@ -4,7 +4,6 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
 
     cli                                     the command
     spark_sink                              the Spark source and the sink daemon
-    market                                  the market of `meshmsg demo market`
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
     testing                                 what users' own tests need

@@ -71,8 +71,11 @@ EXPECTED = (
 TOP = {"__init__.py", "__main__.py", "_native.py", "_platform.py", "_speed.pyi", "py.typed"}
 """Files of `meshmsg/` itself: everything else is in a room."""
 
-USERS = ("cli", "market", "moldudp", "nanomsg", "spark_sink", "statsd", "testing", "webhooks")
+USERS = ("cli", "moldudp", "nanomsg", "spark_sink", "statsd", "testing", "webhooks")
 """Rooms that may use the public names, as any program does."""
+
+PROGRAMS = ("benchmarks", "examples", "market", "tests")
+"""What runs meshmsg and is not installed; `market` is the package of the demo."""
 
 DOCUMENTED = {
     "meshmsg.recovery.log_writer": ("meshmsg.recovery.log.writer", "LogWriter"),
@@ -226,6 +229,16 @@ def test_examples_and_rooms_use_full_names_and_no_sockets_of_their_own() -> None
         for name in imported(source(path))
         if name.partition(".")[0] in LINKED
         or (path.startswith("examples/") and name.partition(".")[0] in ("zmq", "pyspark"))
+    ]
+    assert found == []
+
+
+def test_no_room_imports_a_program() -> None:
+    found = [
+        (path, name)
+        for path in rooms.paths()
+        for name in imported(source(path))
+        if name.partition(".")[0] in PROGRAMS
     ]
     assert found == []
 

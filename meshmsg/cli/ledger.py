@@ -82,7 +82,7 @@ def verdict(found: Ledger, settle_s: float | None = None) -> int:
     return status
 
 
-def show(found: Ledger, title: str = "") -> None:
+def show(found: Ledger) -> None:
     """A ledger as a table."""
     out = console()
     if not found.rows:
@@ -92,7 +92,7 @@ def show(found: Ledger, title: str = "") -> None:
     states = ("state",) if any(row.state != "live" for row in ordered) else ()
     dead = ("dead",) if any(row.dead for row in ordered) else ()
     numbers = (*_NUMBERS, *dead)
-    rows = table(title, "subscription", *numbers, "lost", *states, numbers=numbers)
+    rows = table("", "subscription", *numbers, "lost", *states, numbers=numbers)
     stream = None
     for row in ordered:
         if (row.stream, row.epoch) != stream:

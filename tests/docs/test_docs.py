@@ -379,10 +379,9 @@ def test_protocol_version_is_the_one_described() -> None:
 
 
 def sources() -> str:
-    programs = ("meshmsg/cli/", "meshmsg/market/")
     files = rooms.paths("meshmsg", "recovery", "transports")
-    texts = [(ROOT / path).read_text("utf-8") for path in files if not path.startswith(programs)]
-    return "\n".join(texts)
+    product = [path for path in files if not path.startswith("meshmsg/cli/")]
+    return "\n".join((ROOT / path).read_text("utf-8") for path in product)
 
 
 def test_every_counter_is_explained() -> None:

@@ -1,7 +1,7 @@
 """A market to try meshmsg on: an exchange that trades by a seed, feed handlers, risk, bars.
 
-Belongs here: what `meshmsg demo market` and the programs in `examples/market_data/` share. Prices
-have four decimals, as in ITCH (`10_000` is one dollar); times are nanoseconds since midnight.
+Belongs here: what the demo and the programs beside this folder share. Prices have four decimals, as
+in ITCH (`10_000` is one dollar); times are nanoseconds since midnight.
 
 | module | holds |
 |---|---|
@@ -13,6 +13,5 @@ have four decimals, as in ITCH (`10_000` is one dollar); times are nanoseconds s
 | `handler` | books rebuilt from the feed, kept on disk, and checked |
 | `risk` | exposure by account, worked on by a group |
 | `follow` | the feed into a handler's books, from the mesh or from MoldUDP64 |
-
-Does not belong here: anything that other users of meshmsg need.
+| `demo` | all of it at once: what `make demo` runs |
 """

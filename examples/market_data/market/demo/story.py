@@ -1,4 +1,4 @@
-"""The reconciliation at the end of `meshmsg demo market`: what there was, and if it adds up."""
+"""The reconciliation at the end of the demo: what there was, and if it adds up."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from meshmsg.cli._market_run import GATEWAY, KILLED, LATE, MOLD, ROLES, SLOW, Handling, Outcome
-from meshmsg.market.bars import bars_from, different_bars
-from meshmsg.market.exchange import FEED, ORDERS, TRADES
-from meshmsg.market.handler import wrong_hashes
+from market.bars import bars_from, different_bars
+from market.demo.run import GATEWAY, KILLED, LATE, MOLD, ROLES, SLOW, Handling, Outcome
+from market.exchange import FEED, ORDERS, TRADES
+from market.handler import wrong_hashes
 
 
 class Check(NamedTuple):

@@ -1,4 +1,4 @@
-"""The gateway of `meshmsg demo market`: the feed as MoldUDP64, from a process of its own."""
+"""The gateway of the demo: the feed as MoldUDP64, from a process of its own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._model.config import Tuning
-from meshmsg._peer.peer import Peer
-from meshmsg.cli._workers import say, stop_asked
-from meshmsg.market.exchange import STREAMS
+from market.demo.workers import say, stop_asked
+from market.exchange import STREAMS
+from meshmsg import Peer, Tuning
 from meshmsg.moldudp import MeshToMold
 
 REPORT_S = 0.1

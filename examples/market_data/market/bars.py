@@ -9,9 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from meshmsg.market.simulator import Print
+from market.simulator import Print
 
 SECOND_NS = 10**9
+
+TRADE_SCHEMA = "time_ns BIGINT, stock STRING, price BIGINT, shares BIGINT, match BIGINT"
+"""A trade as Spark reads it."""
+
+BAR = (
+    "min_by(price, match) AS open",
+    "max(price) AS high",
+    "min(price) AS low",
+    "max_by(price, match) AS close",
+    "sum(shares) AS volume",
+    "sum(price * shares) AS notional",
+    "count(*) AS trades",
+    "sum(price * shares) / sum(shares) AS vwap",
+)
+"""Columns of a `Bar`, in its order, and what it says of the average."""
+
+BARS_SQL = f"""
+SELECT stock, time_ns div {SECOND_NS} AS second, {", ".join(BAR)}
+FROM trades GROUP BY stock, time_ns div {SECOND_NS}
+"""
+"""One-second bars from a view `trades`."""
 
 
 class Bar(NamedTuple):

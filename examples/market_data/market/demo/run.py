@@ -1,4 +1,4 @@
-"""The run behind `meshmsg demo market`: an exchange, feed handlers, a risk desk, a gateway.
+"""The run behind the demo: an exchange, feed handlers, a risk desk, a gateway.
 
 The day is as long in market time as it is asked to be, and the same for the same seed: how fast the
 machine is only decides how long it takes.  Handlers are slow, late or killed, and nobody waits for
@@ -17,16 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmsg._model.config import Tuning
-from meshmsg._model.errors import WaitTimeout
-from meshmsg._peer.peer import Peer
-from meshmsg.cli._demo_stage import WAIT_S, Overdue, Stage
-from meshmsg.cli._market_spark import Spark
-from meshmsg.cli._workers import Worker
-from meshmsg.market.bars import Bars
-from meshmsg.market.exchange import FEED, ORDERS, TRADES, Exchange, Lines, market_streams
-from meshmsg.market.simulator import Simulator
-from meshmsg.recovery.stream.ledger import Ledger
+from market.bars import Bars
+from market.demo.spark import Spark
+from market.demo.stage import WAIT_S, Overdue, Stage
+from market.demo.workers import Worker
+from market.exchange import FEED, ORDERS, TRADES, Exchange, Lines, market_streams
+from market.simulator import Simulator
+from meshmsg import Ledger, Peer, Tuning, WaitTimeout
 
 EXCHANGE = "exchange"
 SLOW, KILLED, LATE, MOLD = "alice", "bob", "carol", "dave"
@@ -176,7 +173,7 @@ class Run(Stage):
         self, name: str, module: str, hear: Callable[[dict[str, Any]], None], **more: Any
     ) -> Worker:
         settings = self._settings(name=name, **more)
-        worker = Worker(name, f"meshmsg.cli._market_{module}", settings)
+        worker = Worker(name, f"market.demo.parts.{module}", settings)
         self._workers.append((worker, hear))
         return worker
 

@@ -1,4 +1,4 @@
-"""The tape reader of `meshmsg demo market`: one-second bars from the trades, as they come."""
+"""The tape reader of the demo: one-second bars from the trades, as they come."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._model.config import Tuning
-from meshmsg._model.event import Loss
-from meshmsg._peer.peer import Peer
-from meshmsg.cli._workers import say, stop_asked
-from meshmsg.market.bars import Bars, add_prints
-from meshmsg.market.exchange import STREAMS
-from meshmsg.market.follow import packet_figures
-from meshmsg.market.simulator import Print
+from market.bars import Bars, add_prints
+from market.demo.workers import say, stop_asked
+from market.exchange import STREAMS
+from market.follow import packet_figures
+from market.simulator import Print
+from meshmsg import Loss, Peer, Tuning
 from meshmsg.testing import lose_packets
 
 REPORT_S = 0.1

@@ -1,22 +1,23 @@
-"""Spark's part in `meshmsg demo market`: the sink's table and the bars, beside what they should be.
+"""Spark's part in the demo: the sink's table and the bars, beside what they should be.
 
-Spark runs in a worker of its own, `meshmsg.spark_sink.market`, which is only named here: nothing
-but spark_sink imports pyspark.  Where it is not installed the demo says so and goes on.
+Spark runs in a worker of its own, which is only named here: where Spark is not installed the demo
+says so and goes on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from meshmsg._model.errors import ConfigError
-from meshmsg.cli._workers import Worker, WorkerFailed
-from meshmsg.market.bars import Bar, Bars, bars_from, different_bars
+from market.bars import Bar, Bars, bars_from, different_bars
+from market.demo.workers import Worker, WorkerFailed
+from meshmsg import ConfigError
 
-MODULE = "meshmsg.spark_sink.market"
+MODULE = "market.demo.parts.sink"
 #: Stock, second and a `Bar`; its average price follows them.
 BAR_COLUMNS = 2 + len(Bar._fields)
 
@@ -26,10 +27,10 @@ def why_not() -> str | None:
     if find_spec("pyspark") is None:
         return "PySpark is not installed: pip install 'meshmsg[spark]'"
     try:
-        found = find_spec(MODULE) and find_spec("meshmsg.spark_sink.session")
-    except (ImportError, ConfigError) as error:  # the room says what it misses
+        import_module("meshmsg.spark_sink")
+    except ConfigError as error:  # the package says what it misses
         return str(error)
-    return None if found is not None else "this meshmsg has no Spark sink yet"
+    return None
 
 
 class Spark:

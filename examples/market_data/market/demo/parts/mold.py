@@ -1,4 +1,4 @@
-"""A feed handler of `meshmsg demo market` that speaks MoldUDP64 and knows nothing of meshmsg."""
+"""A feed handler of the demo that speaks MoldUDP64 and knows nothing of meshmsg."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg.cli._market_handler import figures_of
-from meshmsg.cli._workers import say, stop_asked
-from meshmsg.market.follow import follow_mold
-from meshmsg.market.handler import Handler
-from meshmsg.moldudp.sockets import MoldListener
+from market.demo.parts.handler import figures_of
+from market.demo.workers import say, stop_asked
+from market.follow import follow_mold
+from market.handler import Handler
+from meshmsg.moldudp import MoldListener
 
 REPORT_S = 0.1
 

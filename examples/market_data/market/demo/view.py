@@ -1,19 +1,21 @@
-"""How `meshmsg demo market` looks while it runs: live in a terminal, a line a second in a log."""
+"""How the demo looks while it runs: live in a terminal, lines in a log, or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from meshmsg.cli._demo_show import Views
-from meshmsg.cli._market_run import DESK, EXCHANGE, GATEWAY, ROLES, SINK, TAPE, Handling, Run
-from meshmsg.market.exchange import FEED, ORDERS, TRADES
-from meshmsg.market.handler import wrong_hashes
-from meshmsg.market.simulator import OPEN_NS, Stock
+from market.demo.run import DESK, EXCHANGE, GATEWAY, ROLES, SINK, TAPE, Handling, Run
+from market.exchange import FEED, ORDERS, TRADES
+from market.handler import wrong_hashes
+from market.simulator import OPEN_NS, Stock
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
+LINE_S = 1.0
 #: A full bar is at least this many messages behind.
 BAR_SCALE_MIN = 5000
 STOCKS = 6
@@ -29,6 +31,44 @@ _STATES = {
     "waiting": "dim",
     "done": "green",
 }
+
+Show = Callable[[Run], None]
+
+
+@contextmanager
+def live_view(out: Console) -> Iterator[Show]:
+    """Drawn over and over in the same place."""
+    from rich.live import Live
+
+    with Live(console=out, auto_refresh=False) as live:
+        yield lambda run: live.update(_picture(run), refresh=True)
+
+
+@contextmanager
+def plain_view(out: Console) -> Iterator[Show]:
+    """A line when something happens, and one a second."""
+    shown_at, phase, told = -LINE_S, "", 0
+
+    def show(run: Run) -> None:
+        nonlocal shown_at, phase, told
+        for at_s, text in run.news[told:]:
+            told += 1
+            if text != run.phase:
+                out.print(f"{at_s:5.1f} s  {text}", soft_wrap=True)
+        if run.phase != phase:
+            phase = run.phase
+            out.print(f"{run.elapsed_s:5.1f} s  {phase}", soft_wrap=True)
+        elif run.elapsed_s - shown_at >= LINE_S and run.simulator.messages:
+            shown_at = run.elapsed_s
+            out.print(f"{run.elapsed_s:5.1f} s    {_line(run)}", soft_wrap=True)
+
+    yield show
+
+
+@contextmanager
+def no_view(out: Console) -> Iterator[Show]:
+    """Nothing to see."""
+    yield lambda run: None
 
 
 def _line(run: Run) -> str:
@@ -68,7 +108,7 @@ def _picture(run: Run) -> RenderableType:
     head = Text.assemble((f"{clock}  ", "bold cyan"), (run.phase, "bold"))
     top = Columns([_rates(run), _stocks(run)], padding=(0, 3))
     body = Group(top, _handlers(run), _desk(run), Text(), _news(run))
-    title = "meshmsg demo market"
+    title = "a market"
     return Group(head, Panel(body, title=title, title_align="left", border_style="cyan"))
 
 
@@ -184,12 +224,3 @@ def _news(run: Run) -> RenderableType:
 
     lines = [f"{at_s:5.1f} s  {text}" for at_s, text in list(run.news)[-NEWS:]]
     return Text("\n".join([*lines, *[""] * (NEWS - len(lines))]), "italic")
-
-
-_views = Views(
-    _picture,
-    _line,
-    begun=lambda run: run.simulator.messages,
-    news=lambda run: run.news,
-)
-live_view, plain_view, no_view = _views.live, _views.plain, _views.none

@@ -1,31 +1,50 @@
-"""`meshmsg demo market` and `meshmsg moldudp`, short but whole."""
+"""The demo, short but whole; and what it would call wrong."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
-import socket
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
-from meshmsg.cli._market_run import KILLED, ROLES, Handling, Outcome, Run
-from meshmsg.cli._market_spark import Spark
-from meshmsg.cli._market_story import checks, problems, story, summary
-from meshmsg.market.bars import Bar
-from meshmsg.market.exchange import FEED, ORDERS, STREAMS, TRADES
-from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
+from market.bars import Bar
+from market.demo.report import tell
+from market.demo.run import KILLED, ROLES, Handling, Outcome, Run
+from market.demo.spark import Spark
+from market.demo.story import checks, problems, story, summary
+from market.demo.workers import Worker, WorkerFailed
+from market.exchange import FEED, ORDERS, STREAMS, TRADES
+from meshmsg import ConfigError, Ledger, LedgerRow
+from tests.support import processes
+from tests.support.waiting import wait_until
 
 SHORT = ("--seconds", "2", "--stocks", "20", "--rate", "500", "--no-spark")
 
 
-def test_demo_market_reconciles(start: Any) -> None:
+PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "market_data" / "demo.py"
+PATIENCE_S = 120.0
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", "-u", str(PROGRAM), *arguments]
+    return processes.start(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+
+
+def test_demo_reconciles() -> None:
     """One is slow, one comes late, one is killed, one speaks MoldUDP64: all have the same books."""
-    demo = start("demo", "market", "--plain", *SHORT)
-    assert demo.end() == 0, demo.errors() + "".join(demo.out)
-    text = re.sub(r"\s+", " ", "".join(demo.out))
+    demo = start("--plain", *SHORT)
+    text, errors = demo.communicate(timeout=PATIENCE_S)
+    assert demo.returncode == 0, errors + text
+    text = re.sub(r"\s+", " ", text)
     assert "the market is closed" in text
     for news in ("bob is killed (SIGKILL)", "carol joins", "bob is back", "the market closes"):
         assert f"s {news}" in text
@@ -37,13 +56,14 @@ def test_demo_market_reconciles(start: Any) -> None:
     assert re.search(r"✔ declared lost 0 nobody", table)
     assert re.search(r"✔ books equal [0-9a-f]{16} the exchange's own", table)
     assert "✘" not in table
-    assert demo.errors() == ""
+    assert errors == ""
 
 
-def test_demo_market_as_json(start: Any) -> None:
-    demo = start("demo", "market", "--json", "--seed", "11", *SHORT)
-    assert demo.end() == 0, demo.errors()
-    *rows, last = (json.loads(line) for line in demo.out)
+def test_demo_as_json() -> None:
+    demo = start("--json", "--seed", "11", *SHORT)
+    out, errors = demo.communicate(timeout=PATIENCE_S)
+    assert demo.returncode == 0, errors
+    *rows, last = (json.loads(line) for line in out.splitlines())
     assert {row["stream"] for row in rows} == {f"exchange/{name}" for name in STREAMS}
     found = last["demo"]
     assert found["problems"] == []
@@ -53,6 +73,30 @@ def test_demo_market_as_json(start: Any) -> None:
     assert found["handlers"][KILLED]["resumed"] > 0
     assert sum(desk["handled"] for desk in found["desk"].values()) == found["published"][ORDERS]
     assert found["spark"]["left_out"] == "not asked for"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_ends_the_demo_and_its_workers(number: int, status: int) -> None:
+    demo = start("--plain", "--seconds", "600", "--rate", "200", "--no-spark")
+    assert demo.stdout is not None
+    assert any("lost on purpose" in line for line in demo.stdout)
+    workers = psutil.Process(demo.pid).children(recursive=True)
+    assert workers
+    demo.send_signal(number)
+    _, errors = demo.communicate(timeout=PATIENCE_S)
+    assert (demo.returncode, errors) == (status, "")
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_a_worker_that_fails_is_named_with_its_last_words() -> None:
+    worker = Worker("desk", "market.demo.parts.risk", {"name": "x"})
+    try:
+        with pytest.raises(WorkerFailed, match=r"desk ended with status 1: KeyError: 'tuning'"):
+            wait_until(worker.heard, PATIENCE_S)
+    finally:
+        worker.end()
 
 
 # What the demo would call wrong ----------------------------------------------------------------
@@ -172,7 +216,7 @@ def test_a_spark_that_is_not_done_is_no_success() -> None:
 
 def test_what_does_not_come_is_in_the_reconciliation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody answers: the close is waited for, and what is missing is told line by line."""
-    monkeypatch.setattr("meshmsg.cli._market_run.WAIT_S", 0.05)
+    monkeypatch.setattr("market.demo.run.WAIT_S", 0.05)
     run = Run(2.0, 0.1, 7, lambda run: None, stocks=20, rate=500)
     run.exchange = SimpleNamespace(published=PUBLISHED)  # type: ignore[assignment]
     run._peer = SimpleNamespace(  # type: ignore[assignment]
@@ -188,17 +232,17 @@ def test_what_does_not_come_is_in_the_reconciliation(monkeypatch: pytest.MonkeyP
     assert "books equal" in found[3]
 
 
-def test_spark_is_asked_for_where_it_is_not(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshmsg.cli._market_spark.why_not", lambda: "it is not here")
-    result = run("demo", "market", "--spark")
-    assert result.exit_code == 2
-    assert "--spark: it is not here" in result.stderr
+def test_spark_is_asked_for_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("market.demo.spark.why_not", lambda: "it is not here")
+    with pytest.raises(ConfigError, match="--spark: it is not here"):
+        Spark(True)
+    assert Spark(None).reason == "it is not here"
 
 
 def test_live_picture_can_be_drawn() -> None:
     from rich.console import Console
 
-    from meshmsg.cli._market_view import _picture
+    from market.demo.view import _picture
 
     shown = Run(2.0, 0.1, 7, lambda run: None, stocks=20, rate=500)
     shown.simulator.open()
@@ -221,7 +265,7 @@ def test_live_picture_can_be_drawn() -> None:
 def test_the_clock_goes_on_past_the_hour() -> None:
     from rich.console import Console
 
-    from meshmsg.cli._market_view import _picture
+    from market.demo.view import _picture
 
     shown = Run(3600.0, 0.1, 7, lambda run: None, stocks=20, rate=500)
     shown.at_s = 1923.4
@@ -231,49 +275,10 @@ def test_the_clock_goes_on_past_the_hour() -> None:
     assert "10:02:03.4" in out.export_text()
 
 
-# moldudp ---------------------------------------------------------------------------------------
-
-
-def line() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"239.255.{random.randint(1, 254)}.81:{probe.getsockname()[1]}"
-
-
-def test_moldudp_there_and_back(start: Any) -> None:
-    where = line()
-    pub = start(
-        "pub", "feed.a", "hello {n}", "-n", "50", "-b", "tcp://127.0.0.1:*", "--wait-timeout", "60s"
-    )
-    send = start(
-        "moldudp", "send", "**", "-l", where, "-c", pub.address(), "-n", "50", "--linger", "10m"
-    )
-    server = send.wait_for_line(r"requests to (\S+)", err=True)[1]
-    recv = start(
-        "moldudp", "recv", "back.feed", "-l", where, "--server", server, "-b", "tcp://127.0.0.1:*",
-        "--wait", "1",
-    )  # fmt: skip
-    sub = start("sub", "back.**", "-c", recv.address(), "-n", "50", "--json")
-    assert pub.end() == 0, pub.errors()
-    assert sub.end() == 0, sub.errors()
-    found = sub.objects()
-    assert [int(one["key"]) for one in found] == list(range(1, 51))
-    assert recv.end() == 0, recv.errors()
-    send.interrupt()
-    assert send.end() == 130, send.errors()
-    assert "published 50 messages, none lost" in recv.errors()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("send", "**", "-l", "nowhere", "-c", "tcp://127.0.0.1:1"), "lines"),
-        (("send", "**", "-l", "239.255.7.7:30001"), "--connect"),
-        (("recv", "x", "-l", "10.0.0.1:5", "-b", "tcp://127.0.0.1:*"), "lines"),
-        (("recv", "x", "-l", "239.255.7.7:5", "-b", "ipc:///x", "--server", "x"), "server"),
-    ],
-)
-def test_moldudp_wrong_usage(run: Any, arguments: tuple[str, ...], said: str) -> None:
-    result = run("moldudp", *arguments)
-    assert result.exit_code == 2
-    assert said in result.stderr
+def test_what_came_of_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(outcome(**with_handler("dave", lost=2)), ["something"])
+    text = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "An exchange sent 100 messages" in text
+    assert "✔ x 100 100 0 0 - live" in text
+    assert "Something is wrong (1)." in text
+    assert "✘ declared lost 2 nobody is missing anything" in text

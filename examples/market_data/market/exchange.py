@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from meshmsg._model.config import Stream
-from meshmsg._model.multicast_config import Multicast, split_group
-from meshmsg._peer.peer import Peer
-from meshmsg.market.bars import Bars, add_prints
-from meshmsg.market.simulator import Simulator, Tick
+from market.bars import Bars, add_prints
+from market.simulator import Simulator, Tick
+from meshmsg import Multicast, Peer, Stream
 from meshmsg.moldudp.itch import encode_message
 
 FEED, TRADES, ORDERS = "feed.itch", "trades.tape", "orders.new"
@@ -36,8 +34,8 @@ class Lines(NamedTuple):
 
     def shifted(self, ports: int) -> Lines:
         """The same groups at other ports."""
-        hosts = [split_group("line", line) for line in self]
-        return Lines(*(f"{host}:{port + ports}" for host, port in hosts))
+        hosts = [line.rpartition(":") for line in self]
+        return Lines(*(f"{host}:{int(port) + ports}" for host, _, port in hosts))
 
 
 def market_streams(lines: Lines) -> list[Stream]:

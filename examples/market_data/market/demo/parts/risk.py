@@ -1,4 +1,4 @@
-"""A member of the risk desk in `meshmsg demo market`, a process of its own."""
+"""A member of the demo's risk desk, a process of its own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from meshmsg._model.config import Tuning
-from meshmsg._peer.peer import Peer
-from meshmsg.cli._workers import say, stop_asked
-from meshmsg.market.exchange import RISK, STREAMS
-from meshmsg.market.risk import Risk
+from market.demo.workers import say, stop_asked
+from market.exchange import RISK, STREAMS
+from market.risk import Risk
+from meshmsg import Peer, Tuning
 
 REPORT_S = 0.1
 IDLE_S = 0.05

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
 
-from meshmsg.market.bars import Bar
-from meshmsg.market.exchange import STREAMS
-from meshmsg.spark_sink import market
-from meshmsg.spark_sink.market import ATTEMPTS, BAR, Kept, Market, sink_of
+from market.bars import BAR, Bar
+from market.demo.parts import sink
+from market.demo.parts.sink import ATTEMPTS, Kept, Market, sink_of
+from market.exchange import STREAMS
 from meshmsg.spark_sink.sink.formats import open_table
 from meshmsg.spark_sink.source.positions import Range
 from tests.spark.logs import EPOCH, STREAM, write_log
 from tests.spark.tables import SCHEMA, rows
+
+
+class StreamingQueryException(Exception):
+    """What Spark raises for a query that has ended by a failure."""
 
 
 class Query:
@@ -24,12 +28,17 @@ class Query:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._failure: Exception | None = None
         self.lastProgress: dict[str, Any] | None = None
+
+    def exception(self) -> Exception | None:
+        return self._failure
 
     def processAllAvailable(self) -> None:  # noqa: N802
         self._world.tried += 1
         if self._world.tried <= self._world.failures:
-            raise StreamingQueryException("Python worker failed to connect back")
+            self._failure = StreamingQueryException("Python worker failed to connect back")
+            raise self._failure
 
     def stop(self) -> None:
         self._world.stopped.append(self)
@@ -49,7 +58,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(market, "LOOK_S", 0.0)
+    monkeypatch.setattr(sink, "LOOK_S", 0.0)
 
 
 def test_the_sink_writes_all_streams_into_one_table(tmp_path: Path) -> None:
@@ -80,6 +89,15 @@ def test_a_query_that_only_fails_is_given_up() -> None:
     with pytest.raises(StreamingQueryException):
         Kept(world.start).read_all()
     assert world.tried == ATTEMPTS
+
+
+def test_what_is_no_failure_of_the_query_is_raised_at_once() -> None:
+    world = World()
+    kept = Kept(world.start)
+    world.started[0].processAllAvailable = Mock(side_effect=KeyError("a bug"))  # type: ignore[method-assign]
+    with pytest.raises(KeyError):
+        kept.read_all()
+    assert len(world.started) == 1
 
 
 def test_groups_are_counted_over_all_states() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from meshmsg.market.book import BookError, Books
+from market.book import BookError, Books
 from meshmsg.moldudp.itch import (
     AddAttributed,
     AddOrder,

@@ -1,4 +1,4 @@
-"""What every act of `meshmsg demo` stands on: phases, waiting for conditions, and showing."""
+"""What the demo stands on: phases, waiting for conditions, and showing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from meshmsg._peer.peer import Peer
-from meshmsg.cli._workers import WorkerFailed
-from meshmsg.recovery.stream.ledger import Ledger
+from market.demo.workers import WorkerFailed
+from meshmsg import Ledger, Peer
 
 #: Longer than anything takes that is not broken.
 WAIT_S = 60.0
@@ -20,7 +19,7 @@ class Overdue(WorkerFailed):
 
 
 class Stage:
-    """An act: hears its workers, and shows itself every now and then."""
+    """Hears its workers, and shows itself every now and then."""
 
     _peer: Peer
 

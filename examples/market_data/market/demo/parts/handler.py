@@ -1,4 +1,4 @@
-"""A feed handler of `meshmsg demo market`, a process of its own that loses packets on purpose."""
+"""A feed handler of the demo, a process of its own that loses packets on purpose."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meshmsg._model.config import Tuning
-from meshmsg._model.event import Loss
-from meshmsg._peer.peer import Peer
-from meshmsg.cli._workers import say, stop_asked
-from meshmsg.market.exchange import STREAMS
-from meshmsg.market.follow import follow, packet_figures
-from meshmsg.market.handler import Handler
+from market.demo.workers import say, stop_asked
+from market.exchange import STREAMS
+from market.follow import follow, packet_figures
+from market.handler import Handler
+from meshmsg import Loss, Peer, Tuning
 from meshmsg.testing import lose_packets
 
 REPORT_S = 0.1

@@ -1,4 +1,4 @@
-"""Spark's part in `meshmsg demo market`: the sink's table of all events, and one-second bars.
+"""Spark's part in the demo: the sink's table of all events, and one-second bars.
 
 Started as a worker by the demo.  A peer records the exchange's streams over the network, losing
 packets as everybody there does; the sink's own query writes them into a table, each event once, and
@@ -13,26 +13,22 @@ import time
 from collections.abc import Callable, Mapping
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from market.bars import BARS_SQL, TRADE_SCHEMA
+from market.demo.workers import say, stop_asked
+from market.exchange import STREAMS
 from meshmsg import Peer, Tuning
-from meshmsg.cli._workers import say, stop_asked
-from meshmsg.market.exchange import STREAMS
-from meshmsg.spark_sink.session import session
+from meshmsg.spark_sink import session
 from meshmsg.spark_sink.sink.check import check_output
 from meshmsg.spark_sink.sink.config import Output, SinkConfig
 from meshmsg.spark_sink.sink.driver import SETTINGS, Driver
 from meshmsg.testing import lose_packets
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
 NAME = "sink"
-TRADE = "time_ns BIGINT, stock STRING, price BIGINT, shares BIGINT, match BIGINT"
 TRIGGER_S = 2.0
 LOOK_S = 0.2
 ATTEMPTS = 20
@@ -42,17 +38,6 @@ CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
-#: In the order of `meshmsg.market.bars.Bar`, and what it says of the average.
-BAR = (
-    "min_by(price, match) AS open",
-    "max(price) AS high",
-    "min(price) AS low",
-    "max_by(price, match) AS close",
-    "sum(shares) AS volume",
-    "sum(price * shares) AS notional",
-    "count(*) AS trades",
-    "sum(price * shares) / sum(shares) AS vwap",
-)
 
 
 def main(settings: Mapping[str, Any]) -> None:
@@ -101,7 +86,7 @@ def sink_of(folder: str) -> SinkConfig:
 class Market:
     """The sink's query and that of the bars, while in the block."""
 
-    def __init__(self, spark: SparkSession, config: SinkConfig) -> None:
+    def __init__(self, spark: Any, config: SinkConfig) -> None:
         self._spark = spark
         self._config = config
         self._rows = self._lost = 0
@@ -177,7 +162,7 @@ class Kept:
     On a machine that is busy enough Spark gives its own Python processes up before they have begun.
     """
 
-    def __init__(self, start: Callable[[], StreamingQuery]) -> None:
+    def __init__(self, start: Callable[[], Any]) -> None:
         self._start = start
         self._query = start()
 
@@ -190,14 +175,12 @@ class Kept:
 
     def read_all(self) -> None:
         """Until everything that was published is read."""
-        from pyspark.errors import StreamingQueryException
-
         for left in reversed(range(ATTEMPTS)):
             try:
                 self._query.processAllAvailable()
                 return
-            except StreamingQueryException:
-                if not left:
+            except Exception:
+                if not left or self._query.exception() is None:
                     raise
                 time.sleep(LOOK_S)
                 self._query = self._start()
@@ -207,16 +190,14 @@ class Kept:
         self._query.stop()
 
 
-def bars_of(spark: SparkSession, log: str, state: str) -> StreamingQuery:
+def bars_of(spark: Any, log: str, state: str) -> Any:
     """One-second bars of each stock, from the trades."""
-    from pyspark.sql.functions import expr
-
-    trades = spark.readStream.format("meshmsg").options(topics="trades.**", payload=TRADE).load(log)
-    bars = trades.groupBy("stock", expr("time_ns div 1000000000 AS second")).agg(
-        *(expr(text) for text in BAR)
-    )
+    trades = spark.readStream.format("meshmsg")
+    trades = trades.options(topics="trades.**", payload=TRADE_SCHEMA).load(log)
+    trades.createOrReplaceTempView("trades")
     return (
-        bars.writeStream.queryName("bars")
+        spark.sql(BARS_SQL)
+        .writeStream.queryName("bars")
         .option("checkpointLocation", f"{state}/bars")
         .trigger(processingTime=f"{TRIGGER_S:g} seconds")
         .start(format="memory", outputMode="complete")

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from meshmsg._receive.subscription import Subscription
-from meshmsg.market.handler import Handler
-from meshmsg.moldudp.receiver import MoldMessages
-from meshmsg.moldudp.sockets import MoldListener
+from market.handler import Handler
+from meshmsg import Subscription
+from meshmsg.moldudp import MoldListener, MoldMessages
 
 #: How often books and place are kept.
 KEEP_S = 0.5

@@ -13,9 +13,9 @@ from itertools import chain, islice, product
 from string import ascii_uppercase
 from typing import NamedTuple
 
-from meshmsg._model.errors import ConfigError
-from meshmsg.market.arrivals import Arrival, Arrivals
-from meshmsg.market.book import Books, Side
+from market.arrivals import Arrival, Arrivals
+from market.book import Books, Side
+from meshmsg import ConfigError
 from meshmsg.moldudp.itch import (
     AddOrder,
     Cancelled,
