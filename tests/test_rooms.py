@@ -68,7 +68,7 @@ EXPECTED = (
     "__version__",
 )
 
-TOP = {"__init__.py", "__main__.py", "_native.py", "_platform.py", "_speed.pyi", "py.typed"}
+TOP = {"__init__.py", "__main__.py", "_native.py", "_speed.pyi", "py.typed"}
 """Files of `meshmsg/` itself: everything else is in a room."""
 
 USERS = ("cli", "moldudp", "nanomsg", "spark_sink", "statsd", "testing", "webhooks")

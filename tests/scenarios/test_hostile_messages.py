@@ -166,7 +166,7 @@ def test_a_defect_in_handling_a_notice_costs_that_notice(
 
     line = Multicast(f"239.255.7.42:{free_port()}")
     with recording(tmp_path) as (pub, victim, events):
-        monkeypatch.setattr("meshmsg._receive.multicast_groups.MulticastClient", refuse)
+        monkeypatch.setattr("meshmsg.transports.sockets.MulticastClient", refuse)
         with Peer("fast", streams=[Stream("a.**", transport=line)], connect=victim.address):
             wait_until(lambda: events.stats()["counters"].get("io_errors", 0) > 0)
             all_come(pub, events)
@@ -240,7 +240,7 @@ def test_a_group_that_cannot_be_joined_for_want_of_a_socket_is_a_join_error(
     def refuse(*given: Any) -> None:
         raise BindError("239.255.7.44:30001", "Too many open files")
 
-    monkeypatch.setattr("meshmsg._receive.multicast_groups.MulticastClient", refuse)
+    monkeypatch.setattr("meshmsg.transports.sockets.MulticastClient", refuse)
     streams = [Stream("m.**", transport=Multicast("239.255.7.44:30001")), Stream("a.**")]
     with (
         Peer("pub", streams=streams) as pub,

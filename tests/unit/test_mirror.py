@@ -16,6 +16,7 @@ COMPLETE = (
     "meshmsg/_model",
     "meshmsg/_native.py",
     "meshmsg/_peer",
+    "meshmsg/_platform",
     "meshmsg/_publish",
     "meshmsg/_receive",
     "meshmsg/_replay",

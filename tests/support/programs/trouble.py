@@ -6,14 +6,14 @@ import threading
 import time
 from typing import IO
 
-from meshmsg import Peer
+from meshmsg import Peer, _platform
 
 REAL_TIME_NS = time.time_ns
 
 
 def shift_clock(peer: Peer, seconds: int) -> None:
     """Have this process's clock differ from the real one."""
-    time.time_ns = lambda: REAL_TIME_NS() + seconds * 10**9
+    _platform.Platform.time_ns = staticmethod(lambda: REAL_TIME_NS() + seconds * 10**9)
 
 
 def open_files_until_none_is_left(peer: Peer) -> list[IO[str]]:

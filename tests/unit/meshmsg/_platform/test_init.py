@@ -9,7 +9,7 @@ import pytest
 
 from meshmsg import _platform
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 #: What runs on other threads than a peer's own, or measures this machine.
 SYSTEMS = {
     "meshmsg/_runtime/busy.py",
