@@ -63,8 +63,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from meshmsg import __version__
-        from meshmsg._native import COMPILED
+        from meshmsg import COMPILED, __version__
 
         print(f"meshmsg {__version__}" + ("" if COMPILED else " (pure Python)"))
         raise typer.Exit

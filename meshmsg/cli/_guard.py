@@ -13,13 +13,7 @@ from typing import ParamSpec
 
 import typer
 
-from meshmsg._model.errors import (
-    BindError,
-    ConfigError,
-    EventTooLarge,
-    MeshError,
-    NoStream,
-)
+from meshmsg import BindError, ConfigError, EventTooLarge, MeshError, NoStream
 from meshmsg.cli import _logs
 from meshmsg.cli._values import safe
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from meshmsg._model.errors import MeshError
+from meshmsg import MeshError
 
 # The worker imports from where its parent does, and not from the directory it happens to be in.
 _BOOT = """

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.config import Stream
-from meshmsg._model.multicast_config import Multicast
-from meshmsg._peer.peer import Peer
+from meshmsg import Multicast, Peer, Stream
 from meshmsg.cli._bench_worker import END, PING, TOPIC
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
 from meshmsg.cli._help import help_text

@@ -8,15 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.errors import WaitTimeout
-from meshmsg._peer.peer import Peer
+from meshmsg import Ledger, LedgerRow, Peer, WaitTimeout
 from meshmsg.cli._asking import ask, asking
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Answer, Connect, Json, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import to_json
-from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 HELP = help_text(
     "Ask peers for their ledger: published = delivered + filtered + lost + in flight.",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from meshmsg.webhooks.store import Book
     from meshmsg.webhooks.types import Delivery, Endpoint
 
-__all__ = ["WebhookRegistry", "WebhookServer", "Webhooks"]
+__all__ = ["Delivery", "Endpoint", "WebhookRegistry", "WebhookServer", "Webhooks"]
 
 POLL_S = 0.02
 #: A new endpoint gets events from so long before it was added, if they were not taken yet: the

@@ -23,9 +23,7 @@ from market.demo.workers import say, stop_asked
 from market.exchange import STREAMS
 from meshmsg import Peer, Tuning
 from meshmsg.spark_sink import session
-from meshmsg.spark_sink.sink.check import check_output
-from meshmsg.spark_sink.sink.config import Output, SinkConfig
-from meshmsg.spark_sink.sink.driver import SETTINGS, Driver
+from meshmsg.spark_sink.sink import SETTINGS, Driver, Output, SinkConfig, check_output
 from meshmsg.testing import lose_packets
 
 NAME = "sink"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meshmsg._links.outbound_peer import Link
 from meshmsg._links.resolver import interfaces_of, others_text
 from meshmsg._model.errors import MeshError, WaitTimeout
 from meshmsg._peer.peer import Peer, node_of
+from meshmsg._peer.presence import PeerInfo
 from meshmsg._wire import control as c
-from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
-from meshmsg.cli._found import names_twice
+from meshmsg.doctor.findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.transports.discovery.addresses import is_loopback, split_target, why_unreachable
 from meshmsg.transports.discovery.mdns import Beacon, Service
 from meshmsg.transports.probes import path_mtu, why_no_data
@@ -66,7 +67,13 @@ def mdns(interface: str) -> Iterator[Finding]:
     yield Finding("mdns", OK, f"announcements are heard; other peers: {text or 'none'}")
 
 
-def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
+def names_twice(found: Sequence[PeerInfo]) -> dict[str, int]:
+    """Return names that several peers with streams have."""
+    counts = Counter(info.name for info in found if info.streams)
+    return {name: count for name, count in counts.items() if count > 1}
+
+
+def discovery(peer: Peer, named: Sequence[str]) -> Iterator[Finding]:
     """Whom we found, and what was tried in vain."""
     tried = peer.stats()["discovery"]
     found = ", ".join(info.name for info in peer.peers())
@@ -75,7 +82,7 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
     way += f", gossip {'on' if tried['gossip'] else 'off'}"
     if found:
         yield Finding("discovery", OK, f"{way}; found {found}")
-    elif connect:
+    elif named:
         fix = "see below what is wrong with the addresses"
         yield Finding("discovery", FAIL, f"{way}; found nobody of mesh {peer.config.mesh!r}", fix)
     else:
@@ -107,13 +114,13 @@ def discovery(peer: Peer, connect: list[str]) -> Iterator[Finding]:
             yield Finding("contact", status, text, fix)
 
 
-def peers(peer: Peer, connect: list[str]) -> Iterator[Finding]:
+def peers(peer: Peer, named: Sequence[str]) -> Iterator[Finding]:
     """Ports, protocol, path and clock of each peer that is named or found."""
     node = node_of(peer)
     for link in node.links.table.all():
         if link.given or link.state == "up":
             yield from _peer(peer, link)
-    if not connect and not node.links.table.all():
+    if not named and not node.links.table.all():
         text = "none to look at: name some with --connect tcp://HOST:PORT"
         yield Finding("ports", SKIP, text)
 

@@ -17,7 +17,7 @@ from meshmsg._model.multicast_config import Multicast
 from meshmsg._native import COMPILED
 from meshmsg._peer.peer import __version__
 from meshmsg._wire.control import PROTOCOL_VERSION
-from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
+from meshmsg.doctor.findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.transports.probes import granted_buffers, multicast_echo
 from meshmsg.transports.udp.interfaces import all_interfaces, find_interface, interface_mtu
 

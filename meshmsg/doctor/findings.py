@@ -1,4 +1,4 @@
-"""What `meshmsg doctor` finds: one finding for each thing it looked at, with what to do."""
+"""What a check yields: one finding for each thing it looked at, with what to do."""
 
 from __future__ import annotations
 

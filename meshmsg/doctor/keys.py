@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from meshmsg._access.keyring import Keyring
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.security_config import Security
-from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding
+from meshmsg.doctor.findings import FAIL, OK, SKIP, WARN, Finding
 from meshmsg.transports.discovery.addresses import is_loopback
 
 
