@@ -5,6 +5,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     cli                                     the command
     spark_sink                              the Spark source and the sink daemon
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    otel                                    traces and figures through OpenTelemetry
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
     testing                                 what users' own tests need
     _peer                                   what users hold; its node joins the rooms below
