@@ -5,6 +5,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     cli                                     the command, made of public names
     spark_sink                              the Spark source and the sink daemon
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
+    otel                                    traces and figures through OpenTelemetry
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
     logs, keys, doctor                      what programs do without a peer: logs, keys, checks
     testing                                 what users' own tests need

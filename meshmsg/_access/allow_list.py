@@ -114,7 +114,10 @@ def check_grant_name(where: str, value: object) -> str:
         return "*"
     if not isinstance(value, str):
         raise ConfigError(where, f"{value!r} is not a name")
-    check_name(where, value.removesuffix("*"))
+    beginning = check_name(where, value.removesuffix("*"))
+    if "*" in beginning:
+        problem = f"{value!r} fits nobody: a star stands at the end, for what may follow"
+        raise ConfigError(where, problem)
     return value
 
 

@@ -84,6 +84,11 @@ class Member(Membership):
         self._unsaid_since = NEVER
         self.unsaid_max = max(1, self.options.prefetch // SETTLE_SHARE)
 
+    @property
+    def group(self) -> str:
+        """The group that it is a member of."""
+        return self.options.group
+
     # --- for the I/O thread ---
 
     def on_joined(self, link: Any, message: Joined, address: str) -> None:

@@ -31,6 +31,10 @@ class Settler(Protocol):
 
     unsaid_max: int
 
+    @property
+    def group(self) -> str:
+        """The group that it is a member of."""
+
     def on_unsaid(self, count: int) -> None:
         """There is something to say."""
 
@@ -137,6 +141,11 @@ class WorkBatch(Batch):
         else:
             seq = self._base + index
             self.member.ack_ranges(self.source, [(seq, seq + 1, self.attempt_at(index))], 1)
+
+    @property
+    def group(self) -> str | None:
+        """The work group that it came to."""
+        return self.member.group
 
     def attempt_at(self, index: int) -> int:
         """The attempt of the event at a place of the frame."""

@@ -318,7 +318,7 @@ class Links:
         """The streams that can be had here, our own and recorded ones."""
         return [info.name for info in self._infos()] + self._recorded()
 
-    def _on_message(self, link: Link, parts: list[bytes]) -> None:
+    def _on_message(self, link: Link, parts: list[bytes | memoryview]) -> None:
         if not 1 <= len(parts) <= 2:
             raise ProtocolError(f"an answer of {len(parts)} parts")
         version = c.message_version(parts[0])
@@ -356,7 +356,8 @@ class Links:
         elif isinstance(message, c.Joined | c.Unjoined | c.Kept):
             self._offers.on_group_message(link, message)
         elif isinstance(message, FOR_SUBSCRIPTIONS):
-            self._offers.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
+            frame = bytes(parts[1]) if len(parts) == 2 else None
+            self._offers.on_link_message(link, message, frame)
         else:
             raise ProtocolError(f"{type(message).__name__} is not an answer")
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -26,6 +26,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 if COMPILED:
     from meshmsg import _speed
+
+
+class Around(Protocol):
+    """What goes round each `with event:`: a span, where a peer of this process has traces."""
+
+    def enter(self, event: Event) -> None:
+        """The block begins."""
+
+    def leave(self, error: BaseException | None) -> None:
+        """The innermost block of this thread or task ends."""
+
+
+_around: Around | None = None
+
+
+def go_round(around: Around) -> None:
+    """From now on, have this go round each `with event:` of the process."""
+    global _around
+    _around = around
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -79,7 +98,12 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self._batch.attempt_at(self._index)
 
     def __enter__(self) -> Event:
-        """Of a work group: acknowledged at the end of the block, given back on an exception."""
+        """Of a work group: acknowledged at the end of the block, given back on an exception.
+
+        Where there are traces, the block is a consumer span.
+        """
+        if _around is not None:
+            _around.enter(self)
         return self
 
     def __exit__(
@@ -88,7 +112,13 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._batch.settle(self._index, error)
+        if _around is None:
+            self._batch.settle(self._index, error)
+            return
+        try:
+            self._batch.settle(self._index, error)
+        finally:
+            _around.leave(error)
 
     @property
     def seq(self) -> int:
@@ -170,9 +200,12 @@ class Batch:
         raise ConfigError("ack", "only what came to a group (group=...) can be acknowledged")
 
     def settle(self, index: int, error: BaseException | None) -> None:
-        """The end of `with event:`, which only a work group gives a meaning."""
-        if error is None:
-            self.ack_at(index)
+        """The end of `with event:`, of which only a work group has to be told."""
+
+    @property
+    def group(self) -> str | None:
+        """The work group that it came to, if any."""
+        return None
 
     @property
     def attempts(self) -> list[int]:

@@ -317,6 +317,9 @@ class PeerConfig:
     monitor: Monitor | None = None
     """Where its figures are shown: `"127.0.0.1:9401"`, or a `Monitor`; `None`: what
     `MESHMSG_MONITOR` says, or nowhere."""
+    otel: bool | None = None
+    """Whether it has traces and metrics through OpenTelemetry; `None`: what `MESHMSG_OTEL` says,
+    or not."""
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
@@ -378,6 +381,8 @@ class PeerConfig:
             raise ConfigError("security", problem)
         self._check_secured()
         set_field(self, "monitor", Monitor.of(self.monitor))
+        if self.otel is not None and not isinstance(self.otel, bool):
+            raise ConfigError("otel", f"{self.otel!r} is not true or false")
         if not isinstance(self.tuning, Tuning):
             raise ConfigError("tuning", f"{self.tuning!r} is not a Tuning")
 
@@ -386,6 +391,16 @@ class PeerConfig:
         if self.security is not None and self.security.key_dir is not None and self.feeds:
             problem = "a feed has no connection over which keys of an allow-list could come"
             raise ConfigError("feeds", f"{problem}: connect to the publisher, or use a mesh key")
+
+
+def otel_from_env(given: bool | None, environ: Mapping[str, str]) -> bool | None:
+    """What `otel=` says, and where it says nothing `MESHMSG_OTEL`; raises `ConfigError`."""
+    text = environ.get("MESHMSG_OTEL", "")
+    if given is not None or not text:
+        return given
+    if text not in ("0", "1"):
+        raise ConfigError("MESHMSG_OTEL", f"{text!r} is not 1, for traces, or 0")
+    return text == "1"
 
 
 _PATHS = (

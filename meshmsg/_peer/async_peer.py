@@ -339,6 +339,9 @@ class AsyncPeer(PeerBase):
             gated = partial(_publish_gated, publisher)
             self.publish = _speed.AsyncPublish(publish, _ignore, gated)  # type: ignore[method-assign]
 
+        if self._spans is not None:
+            self.publish_many = self._spans.many_async(self.publish_many, publisher.stream_of)  # type: ignore[method-assign]
+
     async def __aenter__(self) -> AsyncPeer:
         self._start()
         return self
@@ -356,6 +359,7 @@ class AsyncPeer(PeerBase):
         wait = self.config.tuning.close_timeout_s if timeout is None else timeout
         self._publish = None
         self.__dict__.pop("publish", None)
+        self.__dict__.pop("publish_many", None)
         await asyncio.shield(asyncio.to_thread(self._shut, time.monotonic() + wait))
 
     async def publish(

@@ -37,7 +37,7 @@ from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
 from meshmsg._peer.served_streams import ServedStreams
 from meshmsg._peer.stats import inlet_stats
-from meshmsg._publish.publisher import PublisherSide
+from meshmsg._publish.publisher import PublisherSide, Spans
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
 from meshmsg._receive.incoming_stream import Join, StartAt
@@ -92,7 +92,7 @@ class Node:
     namesakes: Namesakes
     reception: Reception
 
-    def __init__(self, config: PeerConfig, software: str) -> None:
+    def __init__(self, config: PeerConfig, software: str, spans: Spans | None = None) -> None:
         self.config = config
         self.tuning = config.tuning
         self.software = software
@@ -113,7 +113,7 @@ class Node:
         self._muted: dict[Inlet, float] = {}
         self.hears_subscribers = True  #: the data socket's descriptor is waited for
         self._open_sockets(keyring)
-        self._compose(keyring)
+        self._compose(keyring, spans)
         # What a turn does; each says when to come again.  After something came, all are called:
         # one may have to do with it.  When only the time has come for some, only those.
         self._ticks: list[Callable[[float], float]] = [
@@ -148,7 +148,7 @@ class Node:
         self._poller = self.context.poller()
         self._call = _Call(self.context.wakeup())
 
-    def _compose(self, keyring: Keyring | None) -> None:
+    def _compose(self, keyring: Keyring | None, spans: Spans | None) -> None:
         """Make the parts, and give each what it needs."""
         config, counters, guard = self.config, self.counters, self.guard
         who = (config, self.instance, self.software)
@@ -165,7 +165,9 @@ class Node:
         self._background = Background(self._poller)
         self.reports = StatusReports(self.send)
         epoch = _platform.time_ns() // 1000
-        self.publisher = publisher = PublisherSide(config, epoch, control, self.wake, self.announce)
+        self.publisher = publisher = PublisherSide(
+            config, epoch, control, self.wake, self.announce, spans
+        )
         subscribers = publisher.subscribers
         self.recorder = None if config.record is None else self._new_recorder(config.record)
         lender = None if self.recorder is None else self.recorder.lender

@@ -18,7 +18,15 @@ from meshmsg import _platform
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import MemberSetup
 from meshmsg._model.codecs import Codec, check_type, codec_for
-from meshmsg._model.config import OVERFLOW_WORDS, PeerConfig, Record, Stream, Tuning, load_toml
+from meshmsg._model.config import (
+    OVERFLOW_WORDS,
+    PeerConfig,
+    Record,
+    Stream,
+    Tuning,
+    load_toml,
+    otel_from_env,
+)
 from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._model.errors import ClosedError, ConfigError, LogError, WaitTimeout
 from meshmsg._model.event import Position
@@ -79,6 +87,7 @@ class PeerBase:
         discovery: Discovery | str | None = None,
         security: Security | None = None,
         monitor: Monitor | str | None = None,
+        otel: bool | None = None,
         tuning: Tuning | None = None,
     ) -> None:
         self.config = PeerConfig(
@@ -95,10 +104,12 @@ class PeerBase:
             discovery=Discovery.from_env(os.environ) if discovery is None else discovery,  # type: ignore[arg-type]
             security=Security.from_env(os.environ) if security is None else security,
             monitor=Monitor.from_env(monitor, os.environ),
+            otel=otel_from_env(otel, os.environ),
             tuning=tuning or Tuning(),
         )
         self._node: Node | None = None
         self._monitor: Any = None
+        self._spans: Any = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._was_open = False
 
@@ -150,10 +161,12 @@ class PeerBase:
             self._open_node().open()
         if self._node is not None or self._was_open:
             raise ClosedError("a peer is opened once: make a new one")
+        otel = need("meshmsg.otel", "otel", "otel") if self.config.otel else None
         monitor = self._open_monitor()
         try:
             with _platform.current().at(self.config.name):
-                node = Node(self.config, __version__)
+                self._spans = None if otel is None else otel.open_spans(self.config.name)
+                node = Node(self.config, __version__, self._spans)
                 own(node)
                 node.open()
         except BaseException:
@@ -163,6 +176,8 @@ class PeerBase:
         self._node, self._monitor = node, monitor
         self._was_open = True
         self._finalizer = weakref.finalize(self, _abandon, node, monitor)
+        if otel is not None:
+            otel.open_meter(self)
 
     def _open_monitor(self) -> Any:
         """Listen where figures are asked for.  That room is above this one: found by its name."""

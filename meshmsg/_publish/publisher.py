@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 from meshmsg import _platform
 from meshmsg._access.multicast_keys import SendingSeal
@@ -89,6 +89,20 @@ EVENT_COST = 14
 ROUTES_MAX = 200_000
 
 
+class Spans(Protocol):
+    """What goes round publishing where traces are wanted; chosen when a peer opens."""
+
+    def one(
+        self, publish: Callable[..., Position | None], stream_of: Callable[[str], str]
+    ) -> Callable[..., Position | None]:
+        """`publish` with a span for each event."""
+
+    def many(
+        self, publish_all: Callable[..., Position | None], stream_of: Callable[[str], str]
+    ) -> Callable[..., Position | None]:
+        """`publish_all` with a span for each call."""
+
+
 class PublisherSide:
     """All streams of a peer and everyone who subscribes to them."""
 
@@ -99,6 +113,7 @@ class PublisherSide:
         control: ControlSender,
         wake: Callable[[], None],
         announce: Callable[[], None],
+        spans: Spans | None = None,
     ) -> None:
         self._config = config
         self._tuning = config.tuning
@@ -121,6 +136,9 @@ class PublisherSide:
             self.publish = self._publish_locked  # type: ignore[method-assign]
         elif COMPILED and _platform.current().has_system_clock:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
+        if spans is not None:
+            self.publish = spans.one(self.publish, self.stream_of)  # type: ignore[method-assign]
+            self.publish_all = spans.many(self.publish_all, self.stream_of)  # type: ignore[method-assign]
         self._dirty: deque[Outlet] = deque()
         self._sending = False  # a frame is leaving
         self._published = 0  # events, when the streams were looked at last
@@ -540,6 +558,10 @@ class PublisherSide:
             return self._routes[topic]
         except (KeyError, TypeError):
             return self._route(topic)
+
+    def stream_of(self, topic: str) -> str:
+        """The name of the stream of a topic; raises as `find` does."""
+        return self.find(topic).stream
 
     def _route(self, topic: str) -> Outlet:
         check_topic(topic)

@@ -639,14 +639,14 @@ def encode_pages(
     return pages
 
 
-def message_version(data: bytes) -> int:
+def message_version(data: bytes | memoryview) -> int:
     """The protocol version of a control message; raises `ProtocolError` if it is not one."""
     if len(data) < 5 or len(data) > CONTROL_BYTES_MAX or data[:3] != ENVELOPE:
         raise ProtocolError("not a control message")
     return data[3]
 
 
-def decode_message(data: bytes, large: Container[str] = LARGE_BYTES_MAX) -> Message:
+def decode_message(data: bytes | memoryview, large: Container[str] = LARGE_BYTES_MAX) -> Message:
     """Read a message of this version; raises `ProtocolError`.
 
     Of the kinds that may be large, only those in `large` are read.
@@ -667,15 +667,15 @@ def decode_message(data: bytes, large: Container[str] = LARGE_BYTES_MAX) -> Mess
     return message
 
 
-def _first_kind(data: bytes) -> str:
+def _first_kind(data: bytes | memoryview) -> str:
     """Return the kind that a large message begins with: to look for it would cost too much."""
     at = 7 if data[4] == 0xDE else 5
     if data[at : at + 2] != b"\xa1t" or not 0xA0 <= data[at + 2] <= 0xBF:
         raise ProtocolError("control message: a large one that does not begin with its kind")
-    return data[at + 3 : at + 3 + data[at + 2] - 0xA0].decode("ascii", "replace")
+    return bytes(data[at + 3 : at + 3 + data[at + 2] - 0xA0]).decode("ascii", "replace")
 
 
-def _key_count(data: bytes) -> int:
+def _key_count(data: bytes | memoryview) -> int:
     """How many keys the map of a message claims to have."""
     first = data[4]
     if first == 0xDE:

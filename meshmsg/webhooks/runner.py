@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from meshmsg._bridge.trace_context import trace_headers
 from meshmsg._model.errors import ConfigError, LogError
 from meshmsg._peer.peer import Peer, __version__
 from meshmsg.recovery.log.files import REAL, File, Held
@@ -30,7 +31,7 @@ from meshmsg.webhooks.ingest import Taker
 from meshmsg.webhooks.retry import Alarms, Answer, Lane, Verdict, judge
 from meshmsg.webhooks.signing import sign
 from meshmsg.webhooks.store import Book, wall
-from meshmsg.webhooks.types import Endpoint, batch_id, body_of
+from meshmsg.webhooks.types import Endpoint, batch_id, body_of, shared_headers
 from meshmsg.webhooks.urls import Allowed
 
 log = logging.getLogger("meshmsg.webhooks")
@@ -221,6 +222,7 @@ class Runner:
         headers = {
             "content-type": "application/json",
             "user-agent": f"meshmsg/{__version__}",
+            **trace_headers(shared_headers(events)),
             **sign(endpoint.signing(now), ident, now, body),
         }
         return await client.post(

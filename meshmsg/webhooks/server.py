@@ -20,6 +20,7 @@ import msgspec
 
 from meshmsg._bridge.lifecycle import Closing
 from meshmsg._bridge.plaintext import check_plain
+from meshmsg._bridge.trace_context import trace_headers
 from meshmsg._model.errors import (
     ClosedError,
     ConfigError,
@@ -262,7 +263,7 @@ class WebhookServer(Closing):
         if claim.id not in self._unsafe:
             data, kind = _content(headers, body)
             topic = topic_for(self._topic, claim.type or kind)
-            more: dict[str, Any] = {"webhook.message": claim.message}
+            more: dict[str, Any] = {"webhook.message": claim.message, **trace_headers(headers)}
             if claim.id:
                 more[ID_HEADER] = claim.id
             if claim.time is not None:

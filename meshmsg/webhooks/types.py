@@ -127,6 +127,12 @@ def key_of(event: Stored) -> str | None:
     return unpack(event.content)[0]
 
 
+def shared_headers(events: Sequence[Stored]) -> dict[str, Any]:
+    """The headers of an event, or those that all of several have alike."""
+    first, *others = (unpack(event.content)[1] for event in events)
+    return {k: v for k, v in first.items() if all(one.get(k) == v for one in others)}
+
+
 def body_of(events: Sequence[Stored], batch: bool) -> bytes:
     """The JSON that is posted: one event, or a batch of them; the same at every attempt."""
     shown = [_shown(event) for event in events]

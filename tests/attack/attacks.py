@@ -147,14 +147,14 @@ def main() -> None:
     if order["first"]:
         come_first(1)
     attacker = Attacker(order)
-    error, told = "", False
+    error, told, cut = "", False, False
     try:
         attack = NEUTRAL if order["steps"] else ATTACKS[order["attack"]]
         for _ in attack.run(attacker):
             attacker.shape.look()
             if not told:
                 _tell(placed=True)
-                told = True
+                told, cut = True, attacker.is_time_up()
             if select.select([sys.stdin], [], [], 0)[0]:
                 break
     except Exception:
@@ -163,7 +163,7 @@ def main() -> None:
         _tell(placed=True)
     sys.stdin.read()
     shape = {"began": attacker.shape.began, "steps": attacker.shape.steps}
-    _tell(sent=attacker.sent, blocked=attacker.blocked, error=error, shape=shape)
+    _tell(sent=attacker.sent, blocked=attacker.blocked, error=error, shape=shape, cut=cut)
     attacker.close()
     os._exit(0)
 

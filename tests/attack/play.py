@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tests.attack.attacks import Attack
 from tests.attack.shape import Step
@@ -19,6 +22,8 @@ LINES_MAX = 300
 IDLE_S = 8.0
 #: The stream has stood still when nothing has come for so long.
 STILL_S = 10.0
+#: What the attacker may take longer than it is given: it looks at the time between messages.
+MARGIN_S = 30.0
 READ = ("vol", "log", "mc")
 
 
@@ -34,7 +39,10 @@ class Options:
     """Honest events in a second."""
     quiet_s: float = 2.0
     attack_s: float = 2.0
-    attack_s_max: float = 900.0
+    attack_s_max: float = 240.0
+    """How long an attacker may take to send what it is to send."""
+    play_s_max: float = 600.0
+    """How long one play of an attack may take in all: then its processes are ended."""
     neutral_s_max: float = 8.0
     """Of a longer attack, so much is played again as a neutral load."""
     late_s: float = 20.0
@@ -96,7 +104,7 @@ def play(attack: Attack, options: Options, messages: int, seed: int) -> Result:
     result = Result(attack.name, attack.what, attack.keys)
     began = time.monotonic()
     try:
-        with world(attack, seed, first=options.timing) as scene:
+        with world(attack, seed, first=options.timing) as scene, bounded(scene, options, result):
             machine = Machine(scene)
             _Play(scene, attack, options, result).run(messages, seed)
             result.others = machine.others()
@@ -105,6 +113,29 @@ def play(attack: Attack, options: Options, messages: int, seed: int) -> Result:
         result.exceptions.append(str(error))
     result.seconds = time.monotonic() - began
     return result
+
+
+class Killable(Protocol):
+    """Processes that can be ended from another thread."""
+
+    def kill(self) -> None: ...
+
+
+@contextlib.contextmanager
+def bounded(scene: Killable, options: Options, result: Result) -> Iterator[None]:
+    """End a play that does not come to its end, and say so."""
+
+    def end() -> None:
+        result.problems.append(f"it did not end in {options.play_s_max:g} s")
+        scene.kill()
+
+    timer = threading.Timer(options.play_s_max, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Play:
@@ -160,14 +191,16 @@ class _Play:
         options = self._options
         began = time.monotonic_ns()
         attacker = self._begin(messages, seed, [])
-        wait_for(
-            options.attack_s_max + 60,
-            lambda: attacker.has_said() or self._sampler.is_too_much(),
-        )
+        limit_s = options.attack_s_max + MARGIN_S
+        wait_for(limit_s, lambda: attacker.has_said() or self._sampler.is_too_much())
         wait_for(options.attack_s, self._sampler.is_too_much)
         self._phases["attacked"] = (began, time.monotonic_ns())
         if self._sampler.is_too_much():
             self._result.problems.append("memory: the attack was ended by the harness")
+            attacker.end()
+            return None
+        if not attacker.has_said():
+            self._result.problems.append(f"the attacker had not done its part after {limit_s:g} s")
             attacker.end()
             return None
         if self._attack.idle:
@@ -183,7 +216,7 @@ class _Play:
         stop = self._phases["attacked"][1] / 1e9 - shape["began"]
         began = time.monotonic_ns()
         process = self._begin(0, seed, [step for step in shape["steps"] if step[0] < stop])
-        wait_for(self._options.neutral_s_max + 60, process.has_said)
+        wait_for(self._options.neutral_s_max + MARGIN_S, process.has_said)
         self._phases["neutral"] = (began, time.monotonic_ns())
         process.leave()
         while "sent" not in (said := process.line(20.0)):
@@ -221,6 +254,8 @@ class _Play:
             if "placed" in said:
                 said = attacker.line(20.0)
             result.sent, result.blocked, shape = said["sent"], said["blocked"], said["shape"]
+            if said["cut"]:
+                result.problems.append(f"after {result.sent} messages the attacker's time was up")
             if said["error"]:
                 result.exceptions.append("attacker: " + said["error"])
                 last = said["error"].strip().rpartition("\n")[2]

@@ -93,10 +93,18 @@ def details(result: Result) -> list[str]:
 def played(attack: Attack, options: Options, shares: float) -> Iterable[Result]:
     """All rounds of an attack; of one that is only slow, the median of several plays counts."""
     for messages, seed in rounds(attack, options, shares):
-        plays = [play(attack, options, messages, seed)]
-        while is_open(plays):
+        plays: list[Result] = []
+        while not plays or is_open(plays):
             plays.append(play(attack, options, messages, seed))
+            _tell(plays[-1], seed)
         yield judged(plays)
+
+
+def _tell(one: Result, seed: int) -> None:
+    """Say how far it is: several plays may stand behind a row."""
+    said = f"{one.excess:.2f} of the time allowed, others {one.others:.0%}"
+    problems = "".join(f"; {text}" for text in one.problems)
+    sys.stderr.write(f"{one.attack}, seed {seed}: {one.seconds:.0f} s, {said}{problems}\n")
 
 
 def is_open(plays: list[Result]) -> bool:

@@ -189,6 +189,11 @@ class World:
         self._all.append(attacker)
         return attacker
 
+    def kill(self) -> None:
+        """End all processes, from another thread: who waits for one hears that it is gone."""
+        for process in self._all:
+            process.process.kill()
+
     def close(self) -> None:
         for process in self._all:
             process.end()

@@ -73,7 +73,7 @@ def test_counters_of_deliveries_are_explained() -> None:
 
 def test_the_extras_are_not_imported_by_those_who_do_not_use_them() -> None:
     extras = {"aiohttp", "standardwebhooks", "pynng", "numpy", "datasketches", "statsd", "sqlite3"}
-    extras |= {"prometheus_client", "meshmsg.monitor"}
+    extras |= {"prometheus_client", "meshmsg.monitor", "opentelemetry", "meshmsg.otel"}
     command = processes.program("loaded_modules", "meshmsg", "meshmsg.cli")
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert extras.isdisjoint(found.stdout.split())
@@ -88,6 +88,7 @@ def test_the_extras_are_not_imported_by_those_who_do_not_use_them() -> None:
         ("statsd", "statsd", ["reporter"]),
         ("pynng", "nanomsg", ["nanomsg"]),
         ("prometheus_client", "monitor", ["monitor"]),
+        ("opentelemetry", "otel", ["otel"]),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(

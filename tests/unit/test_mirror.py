@@ -25,6 +25,7 @@ COMPLETE = (
     "meshmsg/moldudp",
     "meshmsg/monitor",
     "meshmsg/nanomsg",
+    "meshmsg/otel",
     "meshmsg/statsd",
     "meshmsg/testing",
     "meshmsg/webhooks",

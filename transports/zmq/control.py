@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import zmq
 
-from meshmsg._wire.control import CONTROL_BYTES_MAX
+from meshmsg._wire.control import CONTROL_BYTES_MAX, SMALL_BYTES_MAX
 from meshmsg.transports.zmq.connection_monitor import Door
 from meshmsg.transports.zmq.context import (
     MESSAGE_BYTES_MAX,
@@ -61,6 +61,21 @@ def split_parts(data: Bytes) -> list[Bytes]:
         return [data]
     stop = 8 + int.from_bytes(data[4:8], "little")
     return [data[8:stop], data[stop:]] if len(data) >= max(8, stop) else [data]
+
+
+def said_in(message: list[zmq.Frame]) -> list[bytes | memoryview]:
+    """Return what a message says, and the frames that go along; nothing of what nobody sends so.
+
+    What is large is not copied: most of it is refused by its first bytes, and all threads of the
+    process wait while megabytes are copied to memory that is touched for the first time.
+    """
+    if len(message) != 1:
+        return []
+    data = message[0].buffer
+    if len(data) <= SMALL_BYTES_MAX:
+        return [*split_parts(bytes(data))]
+    said, *frames = split_parts(data)
+    return [said, *map(bytes, frames)]
 
 
 class _Waiting:
@@ -134,6 +149,11 @@ class Unsent:
         return left
 
 
+def _size_of(message: list[zmq.Frame]) -> int:
+    """Return how much of a connection a message takes."""
+    return sum(len(part.buffer) + MESSAGE_COST for part in message)
+
+
 class Request(NamedTuple):
     """What somebody who dialled us says."""
 
@@ -145,7 +165,7 @@ class Request(NamedTuple):
     """Who it is, as proved by its key; empty where there are no keys."""
     fd: int
     """Its connection."""
-    parts: list[bytes]
+    parts: list[bytes | memoryview]
     size: int = 0
     """Bytes of all parts."""
 
@@ -190,10 +210,9 @@ class ControlServer:
             host = ""
         last = parts[-1]
         user = user_id(last) if self._secured else b""
-        identity, *rest = [bytes(part.buffer) for part in parts]
-        said = split_parts(rest[0]) if len(rest) == 1 else rest
-        size = sum(map(len, rest)) + MESSAGE_COST * len(rest)
-        return Request(identity, host, user, source_fd(last), said, size)
+        identity, *rest = parts
+        size = _size_of(rest)
+        return Request(bytes(identity.buffer), host, user, source_fd(last), said_in(rest), size)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a request."""
@@ -245,15 +264,15 @@ class ControlClient:
         self._got = self._emptied = 0
         context.connect(self._socket, address, key)
 
-    def recv(self) -> list[bytes] | None:
+    def recv(self) -> list[bytes | memoryview] | None:
         """The next message's parts, or `None` when there is none now."""
         try:
-            parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            message = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             self._emptied += 1
             return None
-        self._got += sum(map(len, parts)) + MESSAGE_COST * len(parts)
-        return split_parts(parts[0]) if len(parts) == 1 else parts
+        self._got += _size_of(message)
+        return said_in(message)
 
     def look(self) -> int:
         """Cut the connection if it is too far ahead of what was read; return how many were."""

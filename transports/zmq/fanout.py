@@ -83,6 +83,7 @@ class FanoutServer:
         self._prefixes: dict[tuple[int, bytes], int] = {}  # and the descriptor that each counts for
         self._held: dict[int, set[tuple[int, bytes]]] = {}  # by descriptor
         self._tokens: Counter[int] = Counter()  # by descriptor
+        self._to_cut: set[int] = set()  # descriptors, once this turn is over
         self._out_of_step = False
         self.drained = False  #: the last `drain` left nothing
         self.fd = int(self._socket.getsockopt(zmq.FD))
@@ -145,6 +146,9 @@ class FanoutServer:
                     self._free(fd, prefix)
                 if self._may is None or self._put_in_force(frame, came, prefix):
                     seen.append((came, prefix))
+        if self._to_cut:
+            cut(self._to_cut, [address for _, address in self.addresses])
+            self._to_cut.clear()
         return seen
 
     def _has_room(self, fd: int, prefix: bytes) -> bool:
@@ -206,8 +210,8 @@ class FanoutServer:
             self.strayed(user_id(frame))
 
     def _cut(self, fd: int) -> None:
-        """End a connection, if it is still there."""
-        cut([fd], [address for _, address in self.addresses])
+        """End a connection when this turn is over: once, whatever else it has said by then."""
+        self._to_cut.add(fd)
 
     def _put_in_force(self, frame: zmq.Frame, came: bool, prefix: bytes) -> bool:
         """Subscribe or unsubscribe whoever this message came from, if it may."""

@@ -6,10 +6,12 @@ the long form only.
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.attack.attacks import ATTACKS
-from tests.attack.play import Options, Result, play
+from tests.attack.play import Options, Result, bounded, play
 from tests.attack.run import OTHERS_MAX, details, is_open, judged
 
 #: Changed messages of each attack that takes any number of them.
@@ -72,6 +74,31 @@ def test_beside_other_programs_more_plays_are_judged() -> None:
     plays = [played(1.1, 2 * OTHERS_MAX), played(1.2), played(0.5), played(0.6)]
     assert is_open(plays)
     assert judged([*plays, played(0.7)]).is_good
+
+
+class Scene:
+    """Processes that can be ended."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def kill(self) -> None:
+        self.ended.set()
+
+
+def test_a_play_that_does_not_end_is_ended_and_says_so() -> None:
+    scene, result = Scene(), Result("x", "", False)
+    with bounded(scene, Options(play_s_max=0.01), result):
+        assert scene.ended.wait(60)
+    assert result.problems == ["it did not end in 0.01 s"]
+
+
+def test_a_play_that_ends_in_time_is_let_alone() -> None:
+    scene, result = Scene(), Result("x", "", False)
+    with bounded(scene, Options(play_s_max=60), result):
+        pass
+    assert not scene.ended.is_set()
+    assert not result.problems
 
 
 def test_what_is_lost_counts_whatever_other_plays_were_like() -> None:

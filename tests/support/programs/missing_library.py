@@ -47,8 +47,12 @@ def monitor() -> None:
     Peer("x", monitor="127.0.0.1:0").open()
 
 
+def otel() -> None:
+    Peer("x", otel=True).open()
+
+
 USES: dict[str, Callable[[], None]] = {
-    use.__name__: use for use in (registry, webhooks, server, reporter, nanomsg, monitor)
+    use.__name__: use for use in (registry, webhooks, server, reporter, nanomsg, monitor, otel)
 }
 
 

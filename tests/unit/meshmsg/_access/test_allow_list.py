@@ -153,7 +153,7 @@ def test_a_public_key_is_read_in_either_case() -> None:
     assert parse_public_key("f", "aB" * KEY_BYTES) == b"\xab" * KEY_BYTES
 
 
-@pytest.mark.parametrize("value", [None, 7, "", "a b", "a/b", "x" * 1000])
+@pytest.mark.parametrize("value", [None, 7, "", "a b", "a/b", "x" * 1000, "a*b", "*-eu", "a**"])
 def test_what_is_no_name_of_an_entry_is_refused(value: object) -> None:
     with pytest.raises(ConfigError):
         check_grant_name("f", value)

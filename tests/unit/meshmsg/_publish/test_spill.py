@@ -106,6 +106,18 @@ def test_what_a_killed_process_left_is_removed_by_the_next(temporary: Path) -> N
     made.close()
 
 
+def test_of_what_a_killed_process_left_only_files_that_a_spill_makes_are_removed(
+    temporary: Path,
+) -> None:
+    left = left_by_a_killed_process(temporary)
+    [inner] = left.iterdir()
+    (inner / "orders.csv").write_text("mine")
+    made = place()
+    assert made.spill_of(SPILLS, NAME, 7) is not None
+    assert [path.name for path in inner.iterdir()] == ["orders.csv"]
+    made.close()
+
+
 def test_a_folder_in_use_stays(temporary: Path) -> None:
     first, second = place(), place()
     first.spill_of(SPILLS, NAME, 7)

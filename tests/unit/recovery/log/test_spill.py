@@ -175,3 +175,18 @@ def test_what_is_closed_or_left_behind_is_removed() -> None:
     assert after.paths() == []
     bench.spill.close()
     assert bench.files.paths() == []
+
+
+def test_other_files_stay_in_the_folder_of_a_spill() -> None:
+    bench = Bench()
+    bench.buffer.claim(0)
+    bench.append(20)
+    after = bench.files.survivor(power=False)
+    folder = SpillLog("spill", "pub/a", EPOCH, SEGMENT_BYTES_MIN, files=after).folder
+    other = f"{folder.path}/orders.csv"
+    file = after.open(other, write=True, create=True)
+    file.write_at([b"mine"], 0)
+    file.close()
+    remove_spill(folder)
+    assert after.paths() == [other]
+    bench.spill.close()

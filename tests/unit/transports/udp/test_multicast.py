@@ -43,6 +43,13 @@ def received(client: MulticastClient, size: int) -> bytes:
     return data
 
 
+@pytest.mark.parametrize("size", [(1 << 31) - 1, 1 << 31, 1 << 62])
+def test_a_buffer_larger_than_any_is_as_large_as_the_system_gives(size: int) -> None:
+    client = MulticastClient(groups_of(Multicast(new_group()), LO)[0], None, size)
+    assert client.granted_bytes > 0
+    client.close()
+
+
 def test_a_burst_comes_as_packets_of_its_size(
     pair: tuple[MulticastServer, MulticastClient],
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import zmq
 
+from meshmsg._wire.control import SMALL_BYTES_MAX
 from meshmsg.transports.zmq import control
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.control import (
@@ -15,6 +17,7 @@ from meshmsg.transports.zmq.control import (
     ControlServer,
     Unsent,
     join_parts,
+    said_in,
     split_parts,
 )
 from tests.support.waiting import wait_until
@@ -34,6 +37,30 @@ def test_several_frames_become_one_part() -> None:
 )
 def test_what_was_not_joined_is_one_part(data: bytes) -> None:
     assert split_parts(data) == [data]
+
+
+LARGE = bytes(SMALL_BYTES_MAX + 1)
+
+
+def test_what_is_large_is_not_copied_before_it_is_looked_at() -> None:
+    frame = zmq.Frame(LARGE)
+    (said,) = said_in([frame])
+    assert isinstance(said, memoryview)
+    assert said.obj is frame.buffer.obj
+    assert said_in([zmq.Frame(b"small")]) == [b"small"]
+    assert isinstance(said_in([zmq.Frame(b"small")])[0], bytes)
+
+
+def test_frames_that_go_along_are_bytes_however_large() -> None:
+    for frame in (b"frame", LARGE):
+        said, along = said_in([zmq.Frame(join_parts([b"head", frame]))])
+        assert (bytes(said), along) == (b"head", frame)
+        assert isinstance(along, bytes)
+
+
+def test_of_several_parts_nothing_is_read() -> None:
+    assert said_in([zmq.Frame(b"a"), zmq.Frame(LARGE)]) == []
+    assert said_in([]) == []
 
 
 class Tracker:

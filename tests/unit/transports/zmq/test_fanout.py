@@ -110,6 +110,28 @@ def test_one_connection_has_few_tokens(bench: Bench) -> None:
     wait_until(lambda: bench.has_seen() and bench.server.counters["prefixes_full"] > 0)
 
 
+def test_a_connection_is_cut_once_a_turn_whatever_it_says(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[set[int]] = []
+    monkeypatch.setattr(fanout, "cut", lambda fds, addresses: calls.append(set(fds)))
+    bench.watch()
+    for n in range(40):
+        bench.client.subscribe(b"nonsense %d" % n)
+    bench.client.connect(bench.address)
+    turns: list[int] = []
+
+    def all_read() -> bool:
+        before = len(calls)
+        bench.has_seen()
+        turns.append(len(calls) - before)
+        return bench.server.counters["bad_prefixes"] == 40
+
+    wait_until(all_read)
+    assert max(turns) == 1
+    assert {len(fds) for fds in calls} == {1}
+
+
 def test_what_a_connection_held_is_free_when_it_is_gone(bench: Bench) -> None:
     bench.watch()
     bench.server.door.gone = bench.server.forget  # type: ignore[union-attr]
