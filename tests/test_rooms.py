@@ -88,6 +88,7 @@ PUBLIC = (
     "meshmsg.moldudp",
     "meshmsg.moldudp.itch",
     "meshmsg.nanomsg",
+    "meshmsg.otel",
     "meshmsg.spark_sink",
     "meshmsg.spark_sink.sink",
     "meshmsg.statsd",
