@@ -11,7 +11,7 @@ import os
 import sys
 
 #: What the Python code expects of the module: one that was built from older files is not used.
-INTERFACE = 10
+INTERFACE = 11
 
 
 def _is_usable() -> bool:

@@ -13,6 +13,7 @@ from meshmsg._model.errors import ProtocolError
 from meshmsg._model.event import Position
 from meshmsg._receive.subscription_io import Intake
 from meshmsg._wire.frame import Frame, FrameBuilder, VarColumn
+from meshmsg._wire.tail_frame import TailEntry
 from meshmsg.recovery.multicast.packet_runs import Run
 
 INTERFACE: int
@@ -60,6 +61,9 @@ def check_headers(
 def is_value_each(
     offsets: Buffer, offsets_at: int, blob: Buffer, blob_at: int, count: int, /
 ) -> bool: ...
+def tail_entries(
+    kind: type[TailEntry], data: bytes, at: int, salt: int, number: int, /
+) -> list[TailEntry]: ...
 def run_length(data: bytes, at: int, packet_bytes: int, /) -> int: ...
 def join_records(
     data: bytes, at: int, offset: int, salt: int, stream: int, epoch: int, first: int, limit: int, /

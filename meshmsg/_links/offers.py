@@ -326,7 +326,9 @@ class Offers:
         else:
             self.rejoin(link, member)
 
-    def on_link_message(self, link: Link, message: c.Message, frame: bytes | None) -> None:
+    def on_link_message(
+        self, link: Link, message: c.Message, frame: bytes | memoryview | None
+    ) -> None:
         """Something for one of our subscriptions."""
         if isinstance(message, c.Pong | c.Bye):
             final = isinstance(message, c.Bye)
@@ -347,11 +349,13 @@ class Offers:
         if target is not None:
             self._hand_in(target, link, message, frame)
 
-    def _hand_in(self, intake: Intake, link: Link, message: c.Message, frame: bytes | None) -> None:
+    def _hand_in(
+        self, intake: Intake, link: Link, message: c.Message, frame: bytes | memoryview | None
+    ) -> None:
         if isinstance(message, c.Repair):
             if frame is None:
                 raise ProtocolError("a repair without a frame")
-            intake.notify(RepairFrame(link, message.stream, frame, message.answers))
+            intake.notify(RepairFrame(link, message.stream, bytes(frame), message.answers))
         elif isinstance(message, c.StatusPlease):
             intake.tend(_platform.monotonic(), force=True)
             self._reports.want(intake, [link], message.number)

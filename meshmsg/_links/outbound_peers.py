@@ -356,8 +356,7 @@ class Links:
         elif isinstance(message, c.Joined | c.Unjoined | c.Kept):
             self._offers.on_group_message(link, message)
         elif isinstance(message, FOR_SUBSCRIPTIONS):
-            frame = bytes(parts[1]) if len(parts) == 2 else None
-            self._offers.on_link_message(link, message, frame)
+            self._offers.on_link_message(link, message, parts[1] if len(parts) == 2 else None)
         else:
             raise ProtocolError(f"{type(message).__name__} is not an answer")
 

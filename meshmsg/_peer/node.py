@@ -102,6 +102,9 @@ class Node:
         self.guard = Guard(f"the I/O thread of {config.name}", self.counters)
         self.inlets = Inlets()
         self.intakes, self.members = self.inlets.intakes, self.inlets.members
+        #: Held from when an inlet is made until it is known here: sockets that are left when the
+        #: peer closes are nobody's.
+        self.making = _platform.new_lock()
         self._stopping = False
         self._failure: str | None = None
         self._linger_s = LINGER_S
@@ -503,13 +506,17 @@ class Node:
                 partial(self._server.close, self._linger_s),
                 *(intake.close for intake in list(self.intakes.values())),
                 *(member.close for member in members),
-                self.context.close,
+                self._close_context,
                 settle_loans,
                 self._call.wakeup.close,
                 self.questions.close,
                 self.stopped.set,
             ]
         )
+
+    def _close_context(self) -> None:
+        with self.making:
+            self.context.close()
 
     # --- what others are told ---
 

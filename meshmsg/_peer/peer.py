@@ -223,10 +223,11 @@ class PeerBase:
             begin = dataclasses.replace(begin, committed=bookmarks.read())
         elif hold:
             raise ConfigError("hold", "goes with start='committed': it holds what comes after that")
-        intake = node.new_intake(Intake, wanted, chosen, type, begin)
-        intake.bookmarks = bookmarks
-        intake.hold = bool(hold)
-        node.add_intake(intake, name)
+        with node.making:
+            intake = node.new_intake(Intake, wanted, chosen, type, begin)
+            intake.bookmarks = bookmarks
+            intake.hold = bool(hold)
+            node.add_intake(intake, name)
         return intake
 
     def _inlet(
@@ -265,8 +266,10 @@ class PeerBase:
             type=type,
             start=begin,
         )
-        member = Member(setup, node.work_inlet(setup.options.prefetch), node.post, node.wake)
-        node.add_member(member, name)
+        with node.making:
+            inlet = node.work_inlet(setup.options.prefetch)
+            member = Member(setup, inlet, node.post, node.wake)
+            node.add_member(member, name)
         return member
 
     def _shut(self, deadline: float) -> None:

@@ -19,11 +19,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any
 
 
 class Killed(BaseException):
     """The platform ends a peer where it stands, as SIGKILL does: nobody may hold this up."""
+
+
+class Condition(threading.Condition):
+    """A condition of which `with` takes and frees the lock in a single call of compiled code.
+
+    Otherwise `with` calls functions written in Python, which take the lock and return, or are
+    called and free it.  Python calls handlers of signals there: one that raises (Ctrl-C) leaves the
+    lock taken for ever.
+    """
+
+    def __init__(self, lock: Any = None) -> None:
+        lock = threading.RLock() if lock is None else lock
+        super().__init__(lock)
+        self._take, self._free = lock.__enter__, lock.__exit__
+
+    __enter__ = property(attrgetter("_take"))
+    __exit__ = property(attrgetter("_free"))
 
 
 class Platform:
@@ -44,7 +62,7 @@ class Platform:
     random: Callable[[], random.Random] = random.Random
     lock: Callable[[], Any] = staticmethod(threading.Lock)
     rlock: Callable[[], Any] = staticmethod(threading.RLock)
-    condition: Callable[[Any], Any] = threading.Condition
+    condition: Callable[[Any], Any] = Condition
     event: Callable[[], Any] = threading.Event
     thread: Callable[..., Any] = threading.Thread
     current_thread: Callable[[], Any] = staticmethod(threading.current_thread)

@@ -17,6 +17,9 @@ from crc32c import crc32c
 from meshmsg._native import COMPILED
 from meshmsg._wire.frame import FrameBuilder
 
+if COMPILED:
+    from meshmsg import _speed
+
 #: Length of the entry (written last), check, time, index, lengths of payload, key and headers (each
 #: of the latter two plus one, 0: none), length of the topic, whether the payload is raw, zero.
 ENTRY = Struct("<IIqIIIIHHI")
@@ -73,6 +76,36 @@ def read_entry(data: bytes, at: int, salt: int) -> TailEntry | None:
         )
     except UnicodeDecodeError:
         return None
+
+
+def read_entries(data: bytes, at: int, salt: int, number: int) -> list[TailEntry]:
+    """Return consecutive entries from an offset on, that of a number first.
+
+    They end before the first that is not there, or not whole.  An area has thousands of them, and
+    whoever publishes waits for the interpreter's lock meanwhile: so this is compiled.
+    """
+    if COMPILED:
+        return _speed.tail_entries(TailEntry, data, at, salt, number)
+    found: list[TailEntry] = []
+    while (entry := read_entry(data, at, salt)) is not None and entry.number == number:
+        found.append(entry)
+        at, number = entry.end, number + 1
+    return found
+
+
+def pass_over(data: bytes, at: int, count: int) -> int | None:
+    """Return where the entry stands that comes so many later; `None` if it is not there.
+
+    The entries in between are not looked at: one that is reached by them says its number.
+    """
+    for _ in range(count):
+        if len(data) - at < ENTRY.size:
+            return None
+        (used,) = _WORD.unpack_from(data, at)
+        if used < ENTRY.size:
+            return None
+        at += padded(used)
+    return at
 
 
 if TYPE_CHECKING or not COMPILED:
@@ -160,4 +193,13 @@ if TYPE_CHECKING or not COMPILED:
 else:
     from meshmsg._speed import TailFrame
 
-__all__ = ["ENTRY", "TAIL_ROWS_MAX", "TailEntry", "TailFrame", "padded", "read_entry"]
+__all__ = [
+    "ENTRY",
+    "TAIL_ROWS_MAX",
+    "TailEntry",
+    "TailFrame",
+    "padded",
+    "pass_over",
+    "read_entries",
+    "read_entry",
+]

@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 10
+#define INTERFACE 11
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 
@@ -30,6 +30,7 @@ static PyMethodDef functions[] = {
     FUNCTION("run_length", mm_run_length, METH_FASTCALL),
     FUNCTION("join_runs", mm_join_runs, METH_O),
     FUNCTION("join_records", mm_join_records, METH_FASTCALL),
+    FUNCTION("tail_entries", mm_tail_entries, METH_FASTCALL),
     FUNCTION("settle_loans", mm_settle_loans, METH_NOARGS),
     {0},
 };

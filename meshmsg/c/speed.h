@@ -189,6 +189,7 @@ extern PyTypeObject TailFrame_Type;
 int mm_tail_entry(TailEntry *entry, PyObject *topic, PyObject *payload, PyObject *note);
 int mm_tail_fits(TailFrame *self, const TailEntry *entry);
 void mm_tail_append(TailFrame *self, const TailEntry *entry, int64_t time, int raw);
+PyObject *mm_tail_entries(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* publish.c */
 typedef struct {

@@ -103,6 +103,119 @@ mm_tail_append(TailFrame *self, const TailEntry *entry, int64_t time, int raw)
     mm_append(&self->frame, entry->topic, entry->payload, time, raw);
 }
 
+/* The topic of the entry before, if this one has the same; else NULL, without an exception. */
+static PyObject *
+same_topic(PyObject *before, const char *text, size_t bytes)
+{
+    Py_ssize_t size = 0;
+    const char *known = before == NULL ? NULL : PyUnicode_AsUTF8AndSize(before, &size);
+    return known != NULL && (size_t)size == bytes && memcmp(known, text, bytes) == 0
+         ? Py_NewRef(before) : NULL;
+}
+
+/* The entry at `at`, as a tuple of that type; NULL without an exception where none is there, whole and
+ * unharmed, that has this number.  `before` is the
+ * topic of the entry before, if any: most are the same. */
+static PyObject *
+entry_at(PyTypeObject *type, PyObject *data, Py_ssize_t at, uint32_t salt, uint32_t number,
+         PyObject *before)
+{
+    const char *start = PyBytes_AS_STRING(data) + at;
+    Py_ssize_t left = PyBytes_GET_SIZE(data) - at;
+    if (left < ENTRY_BYTES) {
+        return NULL;
+    }
+    uint64_t used = get32(start), payload = get32(start + 20), key = get32(start + 24);
+    uint64_t headers = get32(start + 28), topic = get16(start + 32);
+    uint64_t names = key ? key - 1 : 0, notes = headers ? headers - 1 : 0;
+    unsigned raw = get16(start + 34);
+    if (used != ENTRY_BYTES + topic + names + notes + payload || used > (uint64_t)left || raw > 1
+        || get32(start + 36) != 0 || get32(start + 16) != number
+        || mm_crc32c(salt, start + 8, (size_t)used - 8) != get32(start + 4)) {
+        return NULL;
+    }
+    const char *text = start + ENTRY_BYTES, *name = text + topic, *note = name + names;
+    PyObject *said = same_topic(before, text, (size_t)topic), *named = NULL;
+    if (said != NULL || (said = PyUnicode_DecodeUTF8(text, (Py_ssize_t)topic, NULL)) != NULL) {
+        named = key ? PyUnicode_DecodeUTF8(name, (Py_ssize_t)names, NULL) : Py_NewRef(Py_None);
+    }
+    if (named == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+            PyErr_Clear();
+        }
+        Py_XDECREF(said);
+        return NULL;
+    }
+    PyObject *entry = type->tp_alloc(type, 8);
+    if (entry == NULL) {
+        Py_DECREF(said);
+        Py_DECREF(named);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(entry, 1, said);
+    PyTuple_SET_ITEM(entry, 4, Py_NewRef(raw ? Py_True : Py_False));
+    PyTuple_SET_ITEM(entry, 5, named);
+    PyObject *body = PyBytes_FromStringAndSize(note + notes, (Py_ssize_t)payload);
+    PyTuple_SET_ITEM(entry, 2, body);
+    PyObject *extra = body == NULL ? NULL
+                    : headers ? PyBytes_FromStringAndSize(note, (Py_ssize_t)notes)
+                              : Py_NewRef(Py_None);
+    PyTuple_SET_ITEM(entry, 6, extra);
+    const int64_t numbers[] = {number, (int64_t)get64(start + 8),
+                               (int64_t)at + (int64_t)padded((size_t)used)};
+    const int places[] = {0, 3, 7};
+    for (int i = 0; extra != NULL && i < 3; i++) {
+        extra = PyLong_FromLongLong(numbers[i]);
+        PyTuple_SET_ITEM(entry, places[i], extra);
+    }
+    if (extra == NULL) {
+        Py_DECREF(entry);
+        return NULL;
+    }
+    return entry;
+}
+
+/* tail_entries(type, data, at, salt, number): consecutive entries from an offset on, that of a number
+ * first, each as a tuple of that type; up to the first that is not there, or not whole. */
+PyObject *
+mm_tail_entries(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 5 || !PyType_Check(args[0])
+        || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type) || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "tail_entries() takes a type, bytes and three numbers");
+        return NULL;
+    }
+    Py_ssize_t at = PyLong_AsSsize_t(args[2]);
+    unsigned long salt = PyLong_AsUnsignedLong(args[3]), number = PyLong_AsUnsignedLong(args[4]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (at < 0 || number > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "tail_entries() of a place that there is not");
+        return NULL;
+    }
+    PyObject *found = PyList_New(0), *before = NULL;
+    while (found != NULL && number <= UINT32_MAX) {
+        PyObject *entry = entry_at((PyTypeObject *)args[0], args[1], at, (uint32_t)salt,
+                                   (uint32_t)number, before);
+        if (entry == NULL) {
+            break;
+        }
+        int failed = PyList_Append(found, entry);
+        at = PyLong_AsSsize_t(PyTuple_GET_ITEM(entry, 7));
+        before = PyTuple_GET_ITEM(entry, 1); /* the list keeps it */
+        Py_DECREF(entry);
+        number++;
+        if (failed) {
+            break;
+        }
+    }
+    if (PyErr_Occurred()) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
 static PyObject *
 add(TailFrame *self, PyObject *args, PyObject *named)
 {

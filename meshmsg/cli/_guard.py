@@ -74,6 +74,8 @@ def loading() -> Iterator[None]:
 def _status_of(verb: Callable[[], int]) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
+        # Ctrl-C may come when a block has yet to begin that closes something: then its peer does.
+        warnings.simplefilter("ignore", ResourceWarning)
         try:
             status = _complete(verb)
         except KeyboardInterrupt:

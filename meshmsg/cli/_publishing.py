@@ -67,7 +67,9 @@ class Tally:
     def __enter__(self) -> Tally:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # it may have come when an event had its number, and was not counted
+            self.events = min(self.events + 1, self._published())
         if self.events:
             note(self._summary(time.monotonic() - self._started), quiet=self._quiet)
 
@@ -79,6 +81,9 @@ class Tally:
         if self.dropped is not None:
             text += f"; {self.dropped:,} of {self._sent()} were dropped on purpose"
         return text
+
+    def _published(self) -> int:
+        return sum(stream["published"] for stream in self._peer.stats()["streams"].values())
 
     def _sent(self) -> str:
         streams = self._peer.stats()["streams"].values()

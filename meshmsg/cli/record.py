@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg import ConfigError, Loss, Peer, Record
-from meshmsg.cli._figures import Figures, framed, lost_cell, print_now, stopping, view, waits
+from meshmsg.cli._figures import (
+    Figures,
+    StopRequest,
+    framed,
+    lost_cell,
+    print_now,
+    stopping,
+    view,
+    waits,
+)
 from meshmsg.cli._guard import BAD, GOOD, guarded, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -128,7 +136,7 @@ def record(
         recorder = peer.recorder
         assert recorder is not None
         progress = Progress(peer)
-        with view(_show_lines, _picture, json=json, quiet=quiet) as show:
+        with view(_show_lines, _picture, stop, json=json, quiet=quiet) as show:
             _watch(progress, show, stop, every_s, timeout_s)
     return BAD if recorder.lost or recorder.refused else GOOD
 
@@ -136,7 +144,7 @@ def record(
 def _watch(
     progress: Progress,
     show: Callable[[Figures], None],
-    stop: threading.Event,
+    stop: StopRequest,
     every_s: float,
     timeout_s: float | None,
 ) -> None:

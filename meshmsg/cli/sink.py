@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg import ConfigError, Monitor, PeerConfig
-from meshmsg.cli._figures import Figures, stopping, view
+from meshmsg.cli._figures import Figures, StopRequest, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -340,14 +340,14 @@ def _run(
         stop = stack.enter_context(stopping())
         daemon = stack.enter_context(_sink().SinkDaemon(made, peer))
         _monitor(daemon, made, shown, stack, quiet=quiet)
-        show = stack.enter_context(view(show_lines, picture, json=json, quiet=quiet))
+        show = stack.enter_context(view(show_lines, picture, stop, json=json, quiet=quiet))
         try:
             if made.once and _settle(daemon, stop, idle_s):
                 daemon.drive()
             _watch(daemon, show, stop, every_s, quiet)
             daemon.close()  # the batch that it finishes now counts as well
         finally:
-            _tell(daemon, quiet)
+            _tell(daemon, stop, quiet)
         figures = {**daemon.figures(), "ended": True}
         show(figures)
         lost = sum(row["lost"] for row in figures["outputs"])
@@ -369,7 +369,7 @@ def _monitor(daemon: Any, made: Any, shown: str | None, stack: ExitStack, *, qui
         server.add(_sink().sink_part(daemon.figures, made, server.config))
 
 
-def _settle(daemon: Any, stop: Any, idle_s: float) -> bool:
+def _settle(daemon: Any, stop: StopRequest, idle_s: float) -> bool:
     """With `--once`: wait until nothing comes any more; `False` if we are to end."""
     began = heard = time.monotonic()
     events = 0
@@ -387,17 +387,22 @@ def _settle(daemon: Any, stop: Any, idle_s: float) -> bool:
     return True
 
 
-def _tell(daemon: Any, quiet: bool) -> None:
-    while daemon.notes:
-        note(daemon.notes.popleft(), quiet=quiet)
+def _tell(daemon: Any, stop: StopRequest, quiet: bool) -> None:
+    with stop.printing():
+        while daemon.notes:
+            note(daemon.notes.popleft(), quiet=quiet)
 
 
 def _watch(
-    daemon: Any, show: Callable[[Figures], None], stop: Any, every_s: float, quiet: bool
+    daemon: Any,
+    show: Callable[[Figures], None],
+    stop: StopRequest,
+    every_s: float,
+    quiet: bool,
 ) -> None:
     shown = time.monotonic()
     while not stop.wait(POLL_S) and daemon.poll():
-        _tell(daemon, quiet)
+        _tell(daemon, stop, quiet)
         if time.monotonic() - shown >= every_s:
             shown = time.monotonic()
             show(daemon.figures())

@@ -7,20 +7,25 @@ a suspended laptop, a starved thread) its length is forgiven, since signs of lif
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 #: Peers that left, which what still arrives does not bring back; and peers that were lost.
 LEFT_MAX = 1024
 #: Names and addresses on one card, in bytes, and on all of them; more is left out.
 CARD_BYTES_MAX = 64 * 1024
 CARDS_BYTES_MAX = 16 * 1024 * 1024
+#: What a text takes beside its bytes.
+TEXT_COST = 50
 #: A tick that comes later than this many intervals means that we did not run.
 LATE_INTERVALS = 2.0
 
 
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace")) + 50
+def _size(*texts: str) -> int:
+    """About how much texts take, in bytes: in one step, since a card may name thousands."""
+    return len("".join(texts).encode("utf-8", "replace")) + TEXT_COST * len(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Card:
     def size(self) -> int:
         """About how much it takes, in bytes."""
         lists = (self.addresses, self.streams, self.groups, self.roles)
-        return len(self.peer) + sum(_size(text) for texts in lists for text in texts)
+        return len(self.peer) + sum(_size(*texts) for texts in lists)
 
     def shortened(self, room: int) -> Card:
         """The same with as many streams, groups and roles as there is room for."""
@@ -49,13 +54,10 @@ class Card:
         room -= replace(self, streams=(), groups=(), roles=()).size()
         kept: list[tuple[str, ...]] = []
         for texts in (self.roles, self.streams, self.groups):
-            some = []
-            for text in texts:
-                room -= _size(text)
-                if room < 0:
-                    break
-                some.append(text)
-            kept.append(tuple(some))
+            some = texts[: max(room, 0) // TEXT_COST]
+            fit = bisect_right(list(accumulate(map(_size, some))), room)
+            room -= _size(*texts)
+            kept.append(texts[:fit])
         return replace(self, roles=kept[0], streams=kept[1], groups=kept[2])
 
 

@@ -32,7 +32,7 @@ from crc32c import crc32c
 
 from meshmsg._model.errors import LogError
 from meshmsg._wire.frame import encode_frame
-from meshmsg._wire.tail_frame import TailEntry, TailFrame, read_entry
+from meshmsg._wire.tail_frame import TailEntry, TailFrame, pass_over, read_entries, read_entry
 from meshmsg.recovery.log.files import File, Files, write_all
 
 TAIL_FILE = "tail"
@@ -232,13 +232,10 @@ class TailReader:
         if found is None:
             return None
         head, data, at = found
-        entries: list[TailEntry] = []
-        for entry in _walk(head, data, at, next_ - head.first):
-            entries.append(entry)
-            at = entry.end
+        entries = _walk(head, data, at, next_ - head.first)
         if not entries:
             return None
-        self._seen = (head.salt, next_ + len(entries), at)
+        self._seen = (head.salt, next_ + len(entries), entries[-1].end)
         return piece_of(head, entries)
 
     def stop(self, epoch: int, next_: int) -> int:
@@ -249,7 +246,7 @@ class TailReader:
                 return next_
             head, data, at = found
             before = next_
-            next_ += sum(1 for _ in _walk(head, data, at, next_ - head.first))
+            next_ += len(_walk(head, data, at, next_ - head.first))
             if next_ == before:
                 return next_
 
@@ -303,11 +300,10 @@ class TailReader:
         salt, number, at = self._seen
         if salt != head.salt or number > next_:
             number, at = head.first, AREA_HEAD.size
-        for entry in _walk(head, data, at, number - head.first):
-            if number == next_:
-                return at
-            number, at = number + 1, entry.end
-        return None
+        place = pass_over(data, at, next_ - number)
+        if place is None or read_entry(data, place, crc32c(head.salt)) is None:
+            return None
+        return place
 
 
 def _areas(file: File) -> Iterator[tuple[AreaHead, bytes]]:
@@ -319,12 +315,9 @@ def _areas(file: File) -> Iterator[tuple[AreaHead, bytes]]:
             yield head, data
 
 
-def _walk(head: AreaHead, data: bytes, at: int, index: int) -> Iterator[TailEntry]:
+def _walk(head: AreaHead, data: bytes, at: int, index: int) -> list[TailEntry]:
     """Entries from an offset on, up to the first that is not there, or not whole."""
-    salt = crc32c(head.salt)
-    while (entry := read_entry(data, at, salt)) is not None and entry.number == index:
-        yield entry
-        at, index = entry.end, index + 1
+    return read_entries(data, at, crc32c(head.salt), index)
 
 
 def _salvage(head: AreaHead, data: bytes) -> Iterator[Piece]:
@@ -333,7 +326,7 @@ def _salvage(head: AreaHead, data: bytes) -> Iterator[Piece]:
     used = len(data.rstrip(b"\0"))
     at, index = AREA_HEAD.size, 0
     while True:
-        entries = list(_walk(head, data, at, index))
+        entries = _walk(head, data, at, index)
         if entries:
             yield piece_of(head, entries)
             at, index = entries[-1].end, entries[-1].number + 1

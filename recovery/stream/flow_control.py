@@ -18,12 +18,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshmsg.recovery.stream.loss_detector import NEVER
+from meshmsg.recovery.stream.ranges import RangeSet
 from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 #: Behind one that has taken nothing for so long nobody waits before the window is full.
 BRAKE_S = 0.02
 #: Less than this on its way is no flood, however small its frames are.
 BRAKE_BYTES = 4 * 1024 * 1024
+#: Of the events that were gone when a subscriber asked, so many separate ranges are known; the
+#: lowest are forgotten, and count again if they are asked for again.
+GONE_RANGES_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -44,7 +48,8 @@ class Claim:
     evictions: int = 0
     blocked_since: float | None = None
     repaired: int = 0
-    gone: int = 0
+    gone: int = 0  # events that it asked for and that were not kept any more
+    gone_ranges: RangeSet = field(default_factory=RangeSet)
     expired_before: int = 0  # what was not kept any more when it came
     away: bool = False  # reads from the log, and nobody waits for it until it has caught up
     attached: bool = True
@@ -53,6 +58,16 @@ class Claim:
     absent: bool = False  # away, and not waited for
     kept: bool = True  # while it is absent, what is spilled stays for it
     missed_before: int = 0  # what was not kept any more when it came back
+
+    def note_gone(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Count what is not kept any more, each event once: requests are repeated."""
+        known = self.gone_ranges
+        before = known.count
+        for first, stop in ranges:
+            known.add(first, stop)
+        self.gone += known.count - before
+        while len(known) > GONE_RANGES_MAX:
+            known.pop_first()
 
     @property
     def state(self) -> str:

@@ -325,7 +325,7 @@ class StreamSender:
         if claim is not None:
             self.flow.note_missed(claim)
             claim.repaired += len(frames)
-            claim.gone += sum(stop - first for first, stop in gone)
+            claim.note_gone(gone)
         return RepairAnswer(frames, _by_reason(claim, gone))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from meshmsg._wire import control as c
 from tests.attack import by_dialled, by_diallers, heaviest, neutral
 from tests.attack.hostile import Attacker
-from tests.attack.shape import come_first
+from tests.attack.shape import come_second
 
 #: Behind all honest peers: what is measured is what they do, not what they are left.
 NICE = 10
@@ -145,7 +145,7 @@ def main() -> None:
     c.check_range = c.check_ranges = lambda *given: None  # type: ignore[assignment]
     os.nice(NICE)
     if order["first"]:
-        come_first(1)
+        come_second()
     attacker = Attacker(order)
     error, told, cut = "", False, False
     try:

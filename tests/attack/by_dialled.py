@@ -94,9 +94,11 @@ def mutate_dialled(a: Attacker) -> Iterator[None]:
             if not whos or a.is_time_up():
                 break
             who = whos[turn % len(whos)]
-            a.scene.subs = dialled.subs.get(who, [])
-            frame = _frame(a) if a.rng.random() < 0.1 else None
-            dialled.say(who, maker.next(), frame)
+            if who == whos[0]:  # to make one takes longer than to send it
+                a.scene.subs = dialled.subs.get(a.rng.choice(whos), [])
+                frame = _frame(a) if a.rng.random() < 0.1 else None
+                message = maker.next()
+            dialled.say(who, message, frame)
             if turn % 20 == 0:
                 dialled.serve(0.001)
         left -= COME_BACK

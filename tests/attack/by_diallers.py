@@ -78,7 +78,9 @@ def mutate_dialler(a: Attacker) -> Iterator[None]:
         dialler = diallers[turn % len(diallers)]
         if turn // len(diallers) % GREET_AGAIN == 0:
             dialler.say(dialler.hello())
-        dialler.say(maker.next())
+        if turn % len(diallers) == 0:  # to make one takes longer than to send it
+            message = maker.next()
+        dialler.say(message)
         dialler.drain()
         if turn % 10 == 0:
             _noise(a, data)

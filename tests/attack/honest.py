@@ -475,7 +475,7 @@ def main() -> None:
     os.environ["MESHMSG_DISCOVERY"] = "none"
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
     if order["first"]:
-        come_first(2)
+        come_first()
     honest = ROLES[order["role"]](order)
     sys.stdout.write("{}\n")
     sys.stdout.flush()

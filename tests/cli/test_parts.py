@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshmsg import MeshError, Position
+from meshmsg import MeshError, Peer, Position, Stream
 from meshmsg.cli._guard import note
 from meshmsg.cli._items import Form, Item, fill, from_argument, from_lines, parse_headers
 from meshmsg.cli._logs import LogLevel, write_logs
 from meshmsg.cli._options import seconds
 from meshmsg.cli._pacer import CATCH_UP_S, Pacer
+from meshmsg.cli._publishing import Audience, Tally, publish_all
 from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import clock_time, iso_time, safe, to_json
 from meshmsg.cli.sub import parse_where
@@ -73,6 +74,30 @@ def test_after_a_pause_only_a_bounded_part_is_made_up_for() -> None:
     times = turns(pacer, clock, 100)
     assert sum(t == resumed for t in times) <= CATCH_UP_S * 100 + 2
     assert times[-1] - resumed > 0.8
+
+
+# Publishing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("numbered", "count"), [(True, "3 events"), (False, "2 events")])
+def test_event_that_has_its_number_when_ctrl_c_comes_is_counted(
+    numbered: bool, count: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = [Item("a.b", data) for data in ("x", "y", "stop", "z")]
+    with Peer("pub", streams=[Stream("a.**")], discovery="none") as peer:
+        publish = peer.publish
+
+        def interrupted(topic: str, data: str, **options: Any) -> None:
+            if numbered or data != "stop":
+                publish(topic, data, **options)
+            if data == "stop":
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(peer, "publish", interrupted)
+        tally, nobody = Tally(peer, quiet=False), Audience(0, 0.0, quiet=True)
+        with pytest.raises(KeyboardInterrupt), tally:
+            publish_all(peer, items, tally, nobody, None)
+    assert f"published {count} in" in capsys.readouterr().err
 
 
 # Events from arguments and lines ---------------------------------------------------------------

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 
 from meshmsg._native import COMPILED
 from meshmsg._wire.frame import Frame, encode_headers
-from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, TailEntry, padded, read_entry
+from meshmsg._wire.tail_frame import (
+    ENTRY,
+    TAIL_ROWS_MAX,
+    TailEntry,
+    padded,
+    read_entries,
+    read_entry,
+)
 from tests.support import processes
 from tests.support.programs.pure_tail import Row, fill
 from tests.unit.meshmsg._wire.test_frame import EPOCH, STREAM, Events, batches
@@ -96,6 +103,15 @@ def entries(area: bytes, salt: int = SALT) -> list[TailEntry]:
     return found
 
 
+def walked(data: bytes, at: int, number: int) -> list[TailEntry]:
+    """As `read_entries`, one by one."""
+    found: list[TailEntry] = []
+    while (entry := read_entry(data, at, SALT)) is not None and entry.number == number:
+        found.append(entry)
+        at, number = entry.end, number + 1
+    return found
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=ONE_PROGRAM)
 @given(batches(), st.sampled_from([100, 500, 4096, 100_000]))
 def test_both_tails_have_the_same_bytes_and_frames(pure: Pure, events: Events, size: int) -> None:
@@ -106,6 +122,7 @@ def test_both_tails_have_the_same_bytes_and_frames(pure: Pure, events: Events, s
     taken = [row for row, (added, *_) in zip(rows, said, strict=True) if added]
     for number, (entry, row) in enumerate(zip(entries(area), taken, strict=True)):
         assert (entry.number, *entry[1:7]) == (number, *row)
+    assert read_entries(area, START, SALT, 0) == entries(area)
     if frame is not None:
         assert Frame(frame).payloads.split(0, len(taken)) == [row[1] for row in taken]
 
@@ -237,6 +254,9 @@ def test_mutated_bytes_are_refused_or_the_same() -> None:
         found = read_entry(bytes(data), at, SALT)
         assert found is None or found == true[at]
         assert read_entry(bytes(data), at, SALT ^ 1) is None
+        number = found.number if found is not None and rng.random() < 0.9 else 3
+        assert read_entries(bytes(data), at, SALT, number) == walked(bytes(data), at, number)
+        assert read_entries(bytes(data), START, SALT, 0) == walked(bytes(data), START, 0)
     for _ in range(20_000):
         data = bytearray(rng.randbytes(rng.randrange(200)))
         if len(data) >= ENTRY.size:  # lengths that add up, and a check that is right
@@ -246,3 +266,28 @@ def test_mutated_bytes_are_refused_or_the_same() -> None:
             data[4:8] = crc32c(bytes(data[8:used]), SALT).to_bytes(4, "little")
         entry = read_entry(bytes(data), 0, SALT)
         assert entry is None or entry.end == padded(used) <= padded(len(data))
+        assert read_entries(bytes(data), 0, SALT, 2) == walked(bytes(data), 0, 2)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        (TailEntry, b"", 0, 0),
+        (list, b"", 0, 0, 0),
+        (TailEntry, "", 0, 0, 0),
+        (TailEntry, b"", "0", 0, 0),
+        (TailEntry, b"", -1, 0, 0),
+        (TailEntry, b"", 0, -1, 0),
+        (TailEntry, b"", 0, 0, 1 << 32),
+        (TailEntry, b"", 1 << 70, 0, 0),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(args: Any) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        _speed.tail_entries(*args)
+
+
+def test_nothing_is_read_behind_the_end() -> None:
+    assert read_entries(b"", 0, SALT, 0) == []
+    assert read_entries(b"", 1 << 40, SALT, 0) == []

@@ -10,20 +10,26 @@ import dis
 import os
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-from meshmsg import Peer, Stream
+from meshmsg import Peer, Stream, WaitTimeout
 from meshmsg._model.event import Loss
+from meshmsg._peer.peer import node_of
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
 
 LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 POINTS_MAX = 2000
+PATIENCE_S = 30.0
 #: The tail of the smallest segments, and what an event below takes there at most.
 AREA_BYTES, ENTRY_BYTES = 16 * 1024, 80
 
@@ -33,16 +39,19 @@ class Interrupt:
 
     def __init__(self, point: int) -> None:
         self.left = point
+        self.stack = ""  #: where it was raised
         self._names: dict[CodeType, dict[int, str]] = {}
         self._before: dict[FrameType, str | None] = {}
 
-    def run(self, publish: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], object]) -> None:
+        with suppress(KeyboardInterrupt):
+            self.run_into(call)
+
+    def run_into(self, call: Callable[[], object]) -> None:
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
-            publish()
-        except KeyboardInterrupt:
-            pass
+            call()
         finally:
             sys.settrace(before)
             self._before.clear()
@@ -59,6 +68,7 @@ class Interrupt:
             if before in LOOKS:
                 self.left -= 1
                 if not self.left:
+                    self.stack = "".join(traceback.format_stack(frame, limit=5))
                     raise KeyboardInterrupt
         return self._trace
 
@@ -107,6 +117,50 @@ def test_interrupted_publishing(tmp_path: Path, count: int, size: int, full: boo
                 place = (item.frame.epoch, item.frame.first + n)
                 assert marks.pop(place, payload) == payload
     assert not marks
+
+
+def test_interrupted_flush_leaves_the_publisher_to_others() -> None:
+    def others_go_on() -> bool:
+        other = threading.Thread(target=pub.publish, args=("a.b", 1), daemon=True)
+        other.start()
+        other.join(PATIENCE_S)
+        return not other.is_alive()
+
+    with (
+        Peer("pub", streams=[Stream("a.**")], discovery="none") as pub,
+        Peer("sub", connect=pub.address, discovery="none") as sub,
+        sub.subscribe("a.**"),
+    ):
+        pub.wait_for_subscribers("a.b", timeout=PATIENCE_S)
+        pub.publish("a.b", 0)  # and nobody takes it
+        for point in range(1, POINTS_MAX):
+            interrupt = Interrupt(point)
+            # RuntimeError: raised within the library's own `wait`, while the lock is not held.
+            with suppress(WaitTimeout, RuntimeError):
+                interrupt.run(partial(pub.flush, timeout=0.001))
+            assert others_go_on(), interrupt.stack
+            if interrupt.left:
+                break
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_peer_whose_subscribe_was_interrupted_closes_at_once(group: str | None) -> None:
+    opened: list[object] = []
+
+    def subscribe(peer: Peer) -> None:
+        opened.append(peer.subscribe("a.**", group=group))
+
+    for point in range(1, POINTS_MAX, 11):
+        interrupt, node = Interrupt(point), None
+        try:
+            with Peer("sub", discovery="none") as sub:
+                node = node_of(sub)
+                interrupt.run_into(partial(subscribe, sub))
+        except KeyboardInterrupt:  # which has a hold of all that was being made
+            assert node is not None
+            assert node.stopped.is_set(), interrupt.stack
+        if interrupt.left:
+            break
 
 
 def test_interrupted_publishing_without_the_compiled_core() -> None:

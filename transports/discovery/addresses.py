@@ -15,6 +15,8 @@ from meshmsg.transports.udp.interfaces import local_addresses
 
 WILDCARDS = ("*", "0.0.0.0", "::")
 EVERYONE = ipaddress.ip_address("255.255.255.255")
+#: Those whose meaning is remembered.
+ADDRESSES_MAX = 4096
 
 
 @functools.cache  # all peers of a program have one, wherever it goes
@@ -85,6 +87,7 @@ def is_host(host: str) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=ADDRESSES_MAX)  # peers tell the same ones again and again
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """What a text stands for, in whichever of its many forms: `::ffff:127.0.0.1` is loopback."""
     try:

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -58,7 +59,7 @@ class Context:
 
         One that will be bound says what for in `listens`; others are given a key when they dial.
         """
-        socket = self.zmq.socket(kind)
+        socket = new_socket(self.zmq, kind)
         if self.curve is not None and listens:
             self.curve.listen(socket, listens)
         socket.setsockopt(zmq.SNDHWM, send_queue)
@@ -81,8 +82,28 @@ class Context:
         socket.connect(address)
 
     def close(self) -> None:
-        """Free it; its sockets must be closed."""
-        self.zmq.term()
+        """Free it; its sockets must be closed, but for those that nobody had a hold of yet.
+
+        Ctrl-C may come while a socket is made: its creator never gets it, and what is raised keeps
+        it.  ZeroMQ would wait for such a socket until that is forgotten.
+        """
+        self.zmq.destroy(linger=0)
+
+
+class _Socket(zmq.Socket[bytes]):
+    """A socket that its last reference closes without a word: that of an interrupted one does."""
+
+    def __del__(self) -> None:
+        self.close(linger=0)
+
+
+def new_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+    """Open a socket; one that is interrupted before its context knows it is freed at once."""
+    try:
+        return context.socket(kind, socket_class=_Socket)
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # which have the socket
+        raise
 
 
 def bind(socket: zmq.Socket[bytes], address: str) -> str:
@@ -215,7 +236,7 @@ def watch(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     address = f"inproc://watch-{int(socket.getsockopt(zmq.FD))}"
     socket.monitor(address, events)
     try:
-        watcher: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+        watcher = new_socket(socket.context, zmq.PAIR)
     except zmq.ZMQError:
         unwatch(socket)
         raise

@@ -66,16 +66,13 @@ def split_parts(data: Bytes) -> list[Bytes]:
 def said_in(message: list[zmq.Frame]) -> list[bytes | memoryview]:
     """Return what a message says, and the frames that go along; nothing of what nobody sends so.
 
-    What is large is not copied: most of it is refused by its first bytes, and all threads of the
+    What is large is not copied: a hostile one is refused by its first bytes, and all threads of the
     process wait while megabytes are copied to memory that is touched for the first time.
     """
     if len(message) != 1:
         return []
     data = message[0].buffer
-    if len(data) <= SMALL_BYTES_MAX:
-        return [*split_parts(bytes(data))]
-    said, *frames = split_parts(data)
-    return [said, *map(bytes, frames)]
+    return [*split_parts(data)] if len(data) > SMALL_BYTES_MAX else [*split_parts(bytes(data))]
 
 
 class _Waiting:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import zmq
 
-from meshmsg.transports.zmq.context import Context
+from meshmsg.transports.zmq.context import Context, new_socket
 from meshmsg.transports.zmq.curve import KEY_BYTES
 
 ADDRESS = "inproc://zeromq.zap.01"
@@ -32,7 +32,7 @@ class ZapServer:
     """Hears of everyone who wants in to the bound sockets of one context."""
 
     def __init__(self, context: Context) -> None:
-        self._socket = context.zmq.socket(zmq.ROUTER)
+        self._socket = new_socket(context.zmq, zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         # No limit: an unanswered request would hold up a connection for ever.
         self._socket.setsockopt(zmq.RCVHWM, 0)

@@ -229,6 +229,8 @@ def test_repair_brings_its_frame(side: Linking) -> None:
     to, inlet = subscribed(side)
     side.offers.on_link_message(to, c.Repair(1, "far/a", 3), b"frame")
     assert inlet.notices == [RepairFrame(to, "far/a", b"frame", 3)]
+    side.offers.on_link_message(to, c.Repair(1, "far/a", 3), memoryview(b"frame"))
+    assert isinstance(inlet.notices[-1].data, bytes)
     with pytest.raises(ProtocolError):
         side.offers.on_link_message(to, c.Repair(1, "far/a", 3), None)
 

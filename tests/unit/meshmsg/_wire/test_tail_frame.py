@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from meshmsg._wire.frame import Frame
-from meshmsg._wire.tail_frame import ENTRY, TAIL_ROWS_MAX, TailFrame, padded, read_entry
+from meshmsg._wire.tail_frame import (
+    ENTRY,
+    TAIL_ROWS_MAX,
+    TailFrame,
+    padded,
+    pass_over,
+    read_entries,
+    read_entry,
+)
 
 SALT = 12345
 
@@ -44,6 +52,32 @@ def test_entries_follow_each_other_and_are_counted() -> None:
         found.append((entry.number, entry.payload))
         at = entry.end
     assert found == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+
+def test_entries_are_read_up_to_the_first_that_is_not_whole() -> None:
+    area = bytearray(1024)
+    frame, places = frame_on(area), []
+    for n in range(5):
+        places.append(frame.at)
+        assert frame.add("t" if n % 2 else "tü", b"%d" % n, n, key="k" if n == 3 else None)
+    found = read_entries(bytes(area), 0, SALT, 0)
+    assert [entry.payload for entry in found] == [b"0", b"1", b"2", b"3", b"4"]
+    assert read_entries(bytes(area), places[2], SALT, 2) == found[2:]
+    assert read_entries(bytes(area), places[2], SALT, 1) == []  # another one stands there
+    area[places[3] + ENTRY.size] ^= 1
+    assert read_entries(bytes(area), 0, SALT, 0) == found[:3]
+
+
+def test_entries_are_passed_over_unread() -> None:
+    area = bytearray(1024)
+    frame, places = frame_on(area), []
+    for n in range(5):
+        places.append(frame.at)
+        assert frame.add("t", b"x" * n, n)
+    assert [pass_over(bytes(area), 0, n) for n in range(5)] == places
+    assert pass_over(bytes(area), 0, 6) is None  # there is none yet
+    assert pass_over(bytes(area), places[1], 2) == places[3]
+    assert pass_over(bytes(area[: places[4]]), 0, 5) is None
 
 
 def test_what_does_not_fit_is_refused_and_nothing_changes() -> None:

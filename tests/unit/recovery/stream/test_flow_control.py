@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshmsg.recovery.stream.flow_control import BRAKE_S, Claim, FlowControl
+from meshmsg.recovery.stream.flow_control import BRAKE_S, GONE_RANGES_MAX, Claim, FlowControl
 from meshmsg.recovery.stream.retransmit_buffer import RetransmitBuffer
 
 FRAME_BYTES = 10
@@ -230,6 +230,16 @@ def blocked(evict_after_s: float | None = 2.0, now: float = 0.0) -> Stream:
     stream.report(2, 55, now=now)
     assert stream.flow.on_deadline(now=now) == []
     return stream
+
+
+def test_what_is_gone_counts_once_and_ranges_are_not_remembered_without_end() -> None:
+    claim = Claim(1, "a", 0, 0, 0, 0.0)
+    claim.note_gone([(0, 10), (20, 30)])
+    claim.note_gone([(5, 25)])
+    assert claim.gone == 30
+    claim.note_gone([(100 + 2 * n, 101 + 2 * n) for n in range(2 * GONE_RANGES_MAX)])
+    assert claim.gone == 30 + 2 * GONE_RANGES_MAX
+    assert len(claim.gone_ranges) == GONE_RANGES_MAX
 
 
 def test_subscriber_that_blocks_without_progress_is_evicted_in_time() -> None:

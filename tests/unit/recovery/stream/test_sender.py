@@ -318,6 +318,8 @@ def test_drop_oldest_keeps_the_newest() -> None:
     assert spans(answer.frames)[-1] == (495, 500)
     assert it.buffer.bytes <= 1102
     assert it.flow.claims[1].gone == first
+    it.repair(1, 1700, [(first - 5, first + 5)], ALL)
+    assert it.flow.claims[1].gone == first, "asked for again, they are counted already"
     assert it.buffer.discarded_claimed == first
 
 
