@@ -24,7 +24,7 @@ help: ## show this list
 setup: $(DEV) ## build .venv with meshmsg and its development tools
 
 # Never fails: tests that miss one of them say so.
-tools: setup ## install tshark, nft, ip and prometheus, which some tests run (root, with apt)
+tools: setup ## install tshark, nft, ip, prometheus and chromium, which some tests run (root, with apt)
 	@sh tests/install_tools.sh $(VENV)/.missing-tools
 
 demo: $(DEMO) ## see meshmsg at work

@@ -8,7 +8,7 @@
 
 note=$1
 tools=${note%/*}/tools # where is unpacked what would start a service if it were installed
-needed="tshark:tshark dumpcap:tshark nft:nftables ip:iproute2 prometheus:prometheus promtool:prometheus"
+needed="tshark:tshark dumpcap:tshark nft:nftables ip:iproute2 prometheus:prometheus promtool:prometheus chromium:chromium chromedriver:chromium-driver"
 commands=${TOOLS:-$needed} # command:package
 
 missing_packages() {

@@ -99,6 +99,8 @@ def test_wheel_has_every_module_and_nothing_else(archives: Path) -> None:
         map(installed_path, rooms.paths())
     )
     assert {"meshmsg/py.typed", "meshmsg/_speed.pyi"} <= set(names)
+    page = rooms.ROOT / "meshmsg/monitor/page_files"
+    assert {f"meshmsg/monitor/page_files/{file.name}" for file in page.iterdir()} <= set(names)
     compiled = [name for name in names if name.endswith(".so")]
     assert len(compiled) == (1 if shutil.which("cc") else 0)
 

@@ -34,6 +34,7 @@ from meshmsg.cli import (
     sink,
     statsd,
     sub,
+    web,
     webhook,
 )
 from meshmsg.cli._guard import INTERRUPTED, TERMINATED
@@ -117,6 +118,7 @@ _VERBS = (
     sub,
     ledger,
     peers,
+    web,
     doctor,
     keys,
     log,

@@ -1,4 +1,4 @@
-"""A peer's figures over HTTP: metrics for Prometheus, probes for an orchestrator.
+"""A peer's figures over HTTP: metrics for Prometheus, probes for an orchestrator, a live page.
 
 >>> from meshmsg import Peer
 >>> with Peer("pricing", monitor="127.0.0.1:0") as peer:
@@ -10,19 +10,22 @@ Needs `pip install 'meshmsg[monitor]'`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import Counter
+from typing import Any
 
 from meshmsg._bridge.lifecycle import Edge
-from meshmsg._model.errors import BindError, ConfigError
+from meshmsg._model.errors import BindError, ClosedError, ConfigError
 from meshmsg._model.monitor_config import Monitor
 from meshmsg._peer.peer import PeerBase
 from meshmsg._runtime.guard import Guard
 from meshmsg.monitor.answers import Answers
 from meshmsg.monitor.http_messages import Answer, Request
 from meshmsg.monitor.http_server import HttpServer
+from meshmsg.monitor.live import LiveView
 from meshmsg.monitor.parts import Part, peer_part
 from meshmsg.transports.discovery.addresses import is_loopback
 
@@ -32,7 +35,7 @@ log = logging.getLogger("meshmsg.monitor")
 
 
 class MonitorServer(Edge):
-    """Serves `/metrics`, `/health`, `/ready` and `/stats` from its start to `close`.
+    """Serves the page, `/metrics`, `/health`, `/ready` and `/stats` from its start to `close`.
 
     Raises `BindError`, and `ConfigError` where it would listen beyond loopback without a token.
     """
@@ -48,11 +51,21 @@ class MonitorServer(Edge):
         self.config = config
         self._parts: list[Part] = []
         self._counters: Counter[str] = Counter()
+        self._others: list[Part] = []
         self._guard = Guard(f"the monitor of {name}", self._counters, "failures")
-        self._answers = Answers(
-            name, self._parts, secret, config.series_max, self._counters, time.monotonic
-        )
         self._server = HttpServer(host, port, self._answer, self._counters)
+        self._live = LiveView(
+            name, self._server.send_all, self._server.watchers, self._sink, self._counters
+        )
+        self._answers = Answers(
+            name,
+            self._parts,
+            secret,
+            config.series_max,
+            self._counters,
+            time.monotonic,
+            self._live.first,
+        )
         self._address: tuple[str, int] = ("", 0)
 
     def start(self) -> None:
@@ -70,13 +83,20 @@ class MonitorServer(Edge):
         """Host and port that it listens at."""
         return self._address
 
+    def show(self, peer: PeerBase) -> None:
+        """Show a peer, and the mesh that it is in."""
+        self._parts.append(peer_part(peer, self.config))
+        self._live.show(peer)
+
     def add(self, part: Part) -> None:
         """Show something else, too."""
         self._parts.append(part)
+        self._others.append(part)
 
     def close(self) -> None:
         """Hang up and stop listening.  Safe to call again."""
         self._stopping.set()
+        self._live.close()
         self._server.wake()
         if self._thread is None:
             self._server.close()
@@ -93,6 +113,14 @@ class MonitorServer(Edge):
         self._server.turn()
         return not self._stopping.is_set()
 
+    def _sink(self) -> Any:
+        """Figures of a sink's tables, where this program has some."""
+        for part in self._others:
+            with contextlib.suppress(ClosedError):
+                if (figures := part().figures.get("sink")) is not None:
+                    return figures
+        return None
+
     def _answer(self, request: Request) -> Answer:
         try:
             return self._answers.answer(request)
@@ -108,7 +136,7 @@ def open_monitor(peer: PeerBase) -> MonitorServer | None:
         return None
     made = open_server(config, peer.name)
     if made is not None:
-        made.add(peer_part(peer, config))
+        made.show(peer)
     return made
 
 

@@ -18,6 +18,7 @@ from meshmsg._model.errors import ClosedError
 from meshmsg.monitor.exposition import OPENMETRICS, render
 from meshmsg.monitor.http_messages import Answer, Request
 from meshmsg.monitor.metrics import Collection, Metric, Sample
+from meshmsg.monitor.page import page_answers
 from meshmsg.monitor.parts import Part, View
 from meshmsg.monitor.readiness import Problem
 from meshmsg.transports.discovery.addresses import is_loopback
@@ -39,6 +40,10 @@ COUNTERS = (
     "accepts_failed",
     "failures",
     "series_dropped",
+    "watchers_full",
+    "slow_watchers",
+    "snapshots_skipped",
+    "snapshots_cut",
 )
 #: What looking may cost at most, of the time of one processor.
 WORK_SHARE = 0.05
@@ -49,12 +54,15 @@ OPEN = ("/health",)
 INDEX = """\
 meshmsg monitor of {name}
 
+/           the live page, in a browser
+/events     what the page shows, as server-sent events
 /metrics    for Prometheus (OpenMetrics)
 /health     200 while the process is alive
 /ready      200 while it can do its work, or 503 and what is wrong
 /stats      all figures, as JSON
 """
 JSON = "application/json"
+EVENTS = "text/event-stream"
 
 
 class Answers:
@@ -68,6 +76,7 @@ class Answers:
         series_max: int,
         counters: Counter[str],
         clock: Callable[[], float],
+        first_event: Callable[[], bytes],
     ) -> None:
         self._name = name
         self._parts = parts
@@ -75,6 +84,7 @@ class Answers:
         self._series_max = series_max
         self.counters = counters
         self._clock = clock
+        self._page = page_answers()
         self._bodies: dict[str, Answer] = {}
         self._good_until = -1.0
         self._paths: dict[str, Callable[[Request], Answer]] = {
@@ -83,12 +93,16 @@ class Answers:
             "/metrics": self._metrics,
             "/ready": lambda request: self._fresh("/ready", self._ready),
             "/stats": lambda request: self._fresh("/stats", self._stats),
+            "/events": lambda request: Answer(200, first_event(), EVENTS, follows=True),
         }
 
     def answer(self, request: Request) -> Answer:
         """The answer to a request."""
         if request.method not in ("GET", "HEAD"):
             return _text("only GET and HEAD\n", 405, (("Allow", "GET, HEAD"),))
+        page = self._page.get(request.path)
+        if page is not None and (request.path != "/" or _wants_page(request)):
+            return page
         refusal = None if request.path in OPEN else self._refuse(request)
         if refusal is not None:
             return refusal
@@ -175,6 +189,11 @@ def _problems(views: list[View | ClosedError]) -> list[Problem]:
         else:
             wrong += view.problems
     return wrong
+
+
+def _wants_page(request: Request) -> bool:
+    """Whether a browser asks, and no curl."""
+    return "text/html" in request.headers.get("accept", "")
 
 
 def _text(text: str, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answer:

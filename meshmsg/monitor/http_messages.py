@@ -1,5 +1,7 @@
 """As much of HTTP as a monitor needs: the head of a GET in, an answer out, one a connection.
 
+An answer that is followed by more has no length, and ends with its connection.
+
 Bytes only: no socket, no clock.  A head is refused for what it is (too long, no HTTP) before
 anything looks at what it asks for; bodies are not read, as no path takes one.
 """
@@ -31,6 +33,8 @@ class Answer(NamedTuple):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
+    follows: bool = False
+    """Whether more is to come: the connection stays, and is sent what all such are sent."""
 
 
 class BadRequest(Exception):
@@ -68,7 +72,7 @@ def write_head(answer: Answer) -> bytes:
     status = HTTPStatus(answer.status)
     headers = (
         ("Content-Type", answer.content_type),
-        ("Content-Length", str(len(answer.body))),
+        *(() if answer.follows else (("Content-Length", str(len(answer.body))),)),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
         ("Connection", "close"),

@@ -1,5 +1,8 @@
 """A small HTTP server for figures: one thread, one request a connection, bounds on everything.
 
+A few connections may stay and follow: each is sent what all are sent, of which it holds one piece
+at most, and a slow one is cut off.
+
 A caller costs at most one of `CONNECTIONS_MAX` places, `HEAD_BYTES_MAX` of memory and `REQUEST_S`
 of patience.  Where all places are taken, whoever has been asking for longest without saying what
 goes: a flood of silent connections displaces itself, and a scrape, whose request comes with its
@@ -18,7 +21,7 @@ import logging
 import selectors
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from meshmsg._model.errors import BindError
@@ -49,17 +52,23 @@ GOODBYE_S = 1.0
 NO_FILES_S = 0.2
 BACKLOG = 1_024
 READ_BYTES = 4_096
+#: Connections that are sent more and more.
+WATCHERS_MAX = 8
+#: What was sent to all and waits for the server's thread.
+TO_ALL_MAX = 4
+NEVER = float("inf")
 
 
 class _Caller:
     """One connection: what came of its request, what is left of its answer."""
 
-    __slots__ = ("asked", "deadline", "left", "sock")
+    __slots__ = ("asked", "deadline", "follows", "left", "sock")
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock = sock
         self.deadline = deadline
         self.asked = b""
+        self.follows = False  #: it is sent what all such are sent
         self.left: list[memoryview] | None = None  #: `None` while the request is being read
 
 
@@ -77,6 +86,7 @@ class HttpServer:
         self._answer = answer
         self.counters = counters
         self._callers: dict[int, _Caller] = {}  # by descriptor, the oldest first
+        self._to_all: deque[bytes] = deque(maxlen=TO_ALL_MAX)
         self._allowed, self._allowed_at = ACCEPTS_BURST, time.monotonic()
         self._paused_until: float | None = None
         self._wakeup = Wakeup()
@@ -109,6 +119,19 @@ class HttpServer:
         """Have a turn that waits come round, from any thread."""
         self._wakeup.set()
 
+    def send_all(self, data: bytes) -> None:
+        """Send something to all that follow, from any thread.
+
+        One that has not taken what came before does without; one that takes nothing for `ANSWER_S`
+        is cut off.
+        """
+        self._to_all.append(data)
+        self.wake()
+
+    def watchers(self) -> int:
+        """How many follow."""
+        return sum(caller.follows for caller in list(self._callers.values()))
+
     def turn(self) -> None:
         """Wait for something to happen, and do it."""
         now = time.monotonic()
@@ -121,9 +144,12 @@ class HttpServer:
             elif key.fileobj is self._listener:
                 self._accept()
         now = time.monotonic()
+        while self._to_all:
+            self._send_all(self._to_all.popleft(), now)
         for caller in list(self._callers.values()):
             if caller.deadline <= now:
-                self._drop(caller, "" if self._is_served(caller) else "timeouts")
+                counter = "slow_watchers" if caller.follows else "timeouts"
+                self._drop(caller, "" if self._is_served(caller) else counter)
         if self._paused_until is not None and now >= self._paused_until:
             assert self._listener is not None
             self._paused_until = None
@@ -142,7 +168,17 @@ class HttpServer:
         dues = [caller.deadline for caller in self._callers.values()]
         if self._paused_until is not None:
             dues.append(self._paused_until)
-        return min(dues, default=time.monotonic() + 60.0)
+        return min([*dues, time.monotonic() + 60.0])
+
+    def _send_all(self, data: bytes, now: float) -> None:
+        for caller in list(self._callers.values()):
+            if not caller.follows:
+                continue
+            if caller.left:
+                self.counters["snapshots_skipped"] += 1
+                continue
+            caller.left, caller.deadline = [memoryview(data)], now + ANSWER_S
+            self._serve(caller)
 
     # --- connections ---
 
@@ -222,7 +258,8 @@ class HttpServer:
                 return None
             head_only = request.method == "HEAD"
             self.counters["requests"] += 1
-            answer = self._answer(request)
+            answer = self._admit(self._answer(request), head_only)
+            caller.follows = answer.follows
         except BadRequest as error:
             self.counters["bad_requests"] += 1
             answer = Answer(error.status, f"{error}\n".encode())
@@ -232,6 +269,16 @@ class HttpServer:
         caller.left = [memoryview(part) for part in parts if part]
         caller.deadline = time.monotonic() + ANSWER_S
         self._write(caller)
+
+    def _admit(self, answer: Answer, head_only: bool) -> Answer:
+        """The same, unless it would be followed by more and there is no place."""
+        if not answer.follows:
+            return answer
+        if self.watchers() >= WATCHERS_MAX:
+            self.counters["watchers_full"] += 1
+            text = f"{WATCHERS_MAX} watch already: close a page somewhere\n"
+            return Answer(503, text.encode())
+        return answer._replace(follows=not head_only)
 
     def _write(self, caller: _Caller) -> None:
         left = caller.left
@@ -245,6 +292,10 @@ class HttpServer:
                     left[0] = left[0][sent:]
         if left:
             self._selector.modify(caller.sock, selectors.EVENT_WRITE)
+            return
+        if caller.follows:
+            self._selector.modify(caller.sock, selectors.EVENT_READ)
+            caller.deadline = NEVER
             return
         with contextlib.suppress(OSError):
             caller.sock.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Programs of the system that tests run: tshark, nft, prometheus.  `make tools` installs them."""
+"""Programs of the system that tests run, as tshark and chromium.  `make tools` installs them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,15 @@ class World:
         self.problems: list[Problem] = []
         self.closed = False
         self.counters: Counter[str] = Counter()
-        self.answers = Answers("a", [self.look], secret, 100, self.counters, lambda: self.now)
+        self.answers = Answers(
+            "a",
+            [self.look],
+            secret,
+            100,
+            self.counters,
+            lambda: self.now,
+            lambda: b"data: {}\n\n",
+        )
 
     def look(self) -> View:
         if self.closed:
@@ -144,3 +152,19 @@ def test_what_is_accepted_is_answered() -> None:
         assert "openmetrics" in world.get("/metrics", accept=accept).content_type
     # What the library would try to read as a version.
     world.get("/metrics", accept="application/openmetrics-text; version=x; escaping=\xff")
+
+
+def test_a_browser_gets_the_page_and_what_it_is_made_of_without_a_token() -> None:
+    world = World(TOKEN.encode())
+    page = world.get("/", accept="text/html,*/*")
+    assert (page.status, page.content_type) == (200, "text/html; charset=utf-8")
+    assert world.get("/page.js").status == world.get("/page.css").status == 200
+    assert world.get("/").status == 401  # curl is told what there is, with the peer's name
+    assert world.get("/events", accept="text/html").status == 401
+    assert world.get("/page_files/page.js", authorization=f"Bearer {TOKEN}").status == 404
+
+
+def test_events_are_followed() -> None:
+    answer = World().get("/events")
+    assert (answer.status, answer.follows) == (200, True)
+    assert answer.content_type == "text/event-stream"

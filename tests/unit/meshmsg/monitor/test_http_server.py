@@ -25,6 +25,7 @@ class Serving:
         self.counters: Counter[str] = Counter()
         self.asked: list[Request] = []
         self.body = b"hello"
+        self.follows = False
         self.server = HttpServer("127.0.0.1", 0, self._answer, self.counters)
         stack.callback(self.server.close)
         self.address = self.server.open()
@@ -32,7 +33,7 @@ class Serving:
 
     def _answer(self, request: Request) -> Answer:
         self.asked.append(request)
-        return Answer(200, self.body)
+        return Answer(200, self.body, follows=self.follows)
 
     def call(self, data: bytes = b"") -> socket.socket:
         made = self._stack.enter_context(socket.create_connection(self.address))
@@ -159,3 +160,65 @@ def test_an_address_that_is_taken_is_named(serving: Serving) -> None:
     with pytest.raises(BindError, match=f"127.0.0.1:{serving.address[1]}"):
         other.open()
     other.close()
+
+
+# --- those that follow ---
+
+
+def watch(serving: Serving) -> socket.socket:
+    serving.follows = True
+    caller = serving.call(GET)
+    before = serving.server.watchers()
+    serving.turns_until(lambda: serving.server.watchers() > before)
+    return caller
+
+
+def test_what_follows_is_sent_to_all_that_watch(serving: Serving) -> None:
+    callers = [watch(serving) for _ in range(3)]
+    serving.follows = False
+    other = serving.call(GET)
+    serving.server.send_all(b"data: 1\n\n")
+    serving.server.send_all(b"data: 2\n\n")
+    assert serving.read(other).endswith(b"hello")
+    for caller in callers:
+        caller.settimeout(5)
+        found = b""
+        while not found.endswith(b"2\n\n"):
+            found += caller.recv(4_096)
+        assert b"Content-Length" not in found
+        assert found.endswith(b"\r\n\r\nhellodata: 1\n\ndata: 2\n\n")
+        caller.close()
+    serving.turns_until(lambda: serving.server.watchers() == 0)
+
+
+def test_watchers_are_bounded(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "WATCHERS_MAX", 2)
+    first, second = watch(serving), watch(serving)
+    assert b"503" in serving.read(serving.call(GET)).splitlines()[0]
+    assert serving.counters["watchers_full"] == 1
+    first.close()
+    serving.turns_until(lambda: serving.server.watchers() == 1)
+    watch(serving)
+    second.close()
+
+
+def test_a_slow_watcher_does_without_and_is_cut_off(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "ANSWER_S", 0.2)
+    watch(serving)
+    piece = b"x" * 4_000_000
+
+    def sent() -> bool:
+        serving.server.send_all(piece)
+        return serving.counters["slow_watchers"] == 1
+
+    serving.turns_until(sent)
+    assert serving.counters["snapshots_skipped"] > 0
+    assert serving.server.watchers() == 0
+
+
+def test_a_head_is_not_followed(serving: Serving) -> None:
+    serving.follows = True
+    assert serving.read(serving.call(GET.replace(b"GET", b"HEAD"))).endswith(b"\r\n\r\n")
+    assert serving.server.watchers() == 0
