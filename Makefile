@@ -28,7 +28,7 @@ tools: setup ## install tshark, nft, ip, prometheus and chromium, which some tes
 	@sh tests/install_tools.sh $(VENV)/.missing-tools
 
 demo: $(DEMO) ## see meshmsg at work
-	@$(BIN)/meshmsg demo market
+	@$(BIN)/python examples/market_data/demo.py
 
 # What fails has failed: there is no second try.
 test: lint tools ## lint, check the types and run the tests

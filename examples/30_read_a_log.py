@@ -4,7 +4,7 @@ import struct
 import tempfile
 from pathlib import Path
 
-from meshmsg.recovery.log.writer import LogWriter
+from meshmsg import Peer, Stream
 
 DATA_START = 4096
 
@@ -36,17 +36,10 @@ def read_records(data: bytes) -> list[tuple[int, int, int, bytes]]:
 
 
 def write_some(data_dir: str) -> None:
-    """Two frames of two events each, which the log joins: they are small."""
-    from meshmsg._wire.control import stream_wire_id
-    from meshmsg._wire.frame import encode_frame
-
-    stream = "shop/orders.**"
-    wire_id = stream_wire_id("default", stream)
-    with LogWriter(data_dir, stream) as log:
-        epoch = log.begin(1_700_000_000_000_000)
-        for first in (0, 2):
-            frame = encode_frame(wire_id, epoch, first, "orders.eu", [b"one", b"two"], 1)
-            log.append(frame, first, first + 2)
+    """Two batches of two events each, which the log joins: they are small."""
+    with Peer("shop", streams=Stream("orders.**", durability="log"), data_dir=data_dir) as peer:
+        for _ in range(2):
+            peer.publish_many("orders.eu", [b"one", b"two"])
 
 
 if __name__ == "__main__":

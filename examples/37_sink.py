@@ -5,7 +5,7 @@ import tempfile
 import pyarrow.compute as pc
 
 from meshmsg import Peer, Stream
-from meshmsg.spark_sink.sink.process import SinkProcess
+from meshmsg.spark_sink.sink import SinkProcess
 
 COLUMNS = "symbol STRING, bid DOUBLE, ask DOUBLE"
 COUNT = 5000

@@ -2,12 +2,12 @@
 
 General layout, from the top; imports run down only (`lint-imports` holds them to it):
 
-    cli                                     the command
+    cli                                     the command, made of public names
     spark_sink                              the Spark source and the sink daemon
-    market                                  the market of `meshmsg demo market`
     webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
     otel                                    traces and figures through OpenTelemetry
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
+    logs, keys, doctor                      what programs do without a peer: logs, keys, checks
     _overview                               the whole mesh, from the figures of its peers
     testing                                 what users' own tests need
     _peer                                   what users hold; its node joins the rooms below
@@ -60,11 +60,13 @@ if TYPE_CHECKING:
     from meshmsg._model.monitor_config import Monitor
     from meshmsg._model.multicast_config import Feed, Multicast
     from meshmsg._model.security_config import Security
+    from meshmsg._model.units import parse_time
+    from meshmsg._native import COMPILED
     from meshmsg._peer.async_peer import AsyncPeer, AsyncSubscription
     from meshmsg._peer.async_presence import AsyncPeerWatch
     from meshmsg._peer.peer import Peer, __version__
     from meshmsg._peer.presence import PeerChange, PeerInfo, PeerWatch
-    from meshmsg._receive.subscription import Subscription
+    from meshmsg._receive.subscription import StartFrom, Subscription
     from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "AsyncSubscription",
     "Batch",
     "BindError",
+    "COMPILED",
     "ClosedError",
     "Codec",
     "ConfigError",
@@ -108,12 +111,14 @@ __all__ = [
     "Record",
     "ReplayError",
     "Security",
+    "StartFrom",
     "Stream",
     "Subscription",
     "TopicError",
     "Tuning",
     "WaitTimeout",
     "__version__",
+    "parse_time",
 ]
 
 _HOMES = {
@@ -131,7 +136,9 @@ _HOMES = {
         "._peer.peer": ("Peer", "__version__"),
         "._peer.presence": ("PeerChange", "PeerInfo", "PeerWatch"),
         "._model.security_config": ("Security",),
-        "._receive.subscription": ("Subscription",),
+        "._model.units": ("parse_time",),
+        "._native": ("COMPILED",),
+        "._receive.subscription": ("StartFrom", "Subscription"),
         ".recovery.stream.ledger": ("Ledger", "LedgerRow"),
     }.items()
     for name in names

@@ -25,6 +25,7 @@ EXPECTED = (
     "AsyncSubscription",
     "Batch",
     "BindError",
+    "COMPILED",
     "ClosedError",
     "Codec",
     "ConfigError",
@@ -60,19 +61,44 @@ EXPECTED = (
     "Record",
     "ReplayError",
     "Security",
+    "StartFrom",
     "Stream",
     "Subscription",
     "TopicError",
     "Tuning",
     "WaitTimeout",
     "__version__",
+    "parse_time",
 )
 
 TOP = {"__init__.py", "__main__.py", "_native.py", "_speed.pyi", "py.typed"}
 """Files of `meshmsg/` itself: everything else is in a room."""
 
-USERS = ("cli", "market", "moldudp", "nanomsg", "spark_sink", "statsd", "testing", "webhooks")
+USERS = ("cli", "moldudp", "nanomsg", "spark_sink", "statsd", "testing", "webhooks")
 """Rooms that may use the public names, as any program does."""
+
+PROGRAMS = ("benchmarks", "examples", "market", "tests")
+"""What runs meshmsg and is not installed; `market` is the package of the demo."""
+
+PUBLIC = (
+    "meshmsg",
+    "meshmsg.doctor",
+    "meshmsg.keys",
+    "meshmsg.logs",
+    "meshmsg.moldudp",
+    "meshmsg.moldudp.itch",
+    "meshmsg.nanomsg",
+    "meshmsg.otel",
+    "meshmsg.spark_sink",
+    "meshmsg.spark_sink.sink",
+    "meshmsg.statsd",
+    "meshmsg.testing",
+    "meshmsg.webhooks",
+)
+"""Modules whose names programs may use: those in their `__all__`, where they have one."""
+
+VIEW = "meshmsg._overview"
+"""The whole mesh, for terminals and pages: verbs show it, and no program has it yet."""
 
 DOCUMENTED = {
     "meshmsg.recovery.log_writer": ("meshmsg.recovery.log.writer", "LogWriter"),
@@ -229,6 +255,51 @@ def test_examples_and_rooms_use_full_names_and_no_sockets_of_their_own() -> None
         or (path.startswith("examples/") and name.partition(".")[0] in ("zmq", "pyspark"))
     ]
     assert found == []
+
+
+def test_no_room_imports_a_program() -> None:
+    found = [
+        (path, name)
+        for path in rooms.paths()
+        for name in imported(source(path))
+        if name.partition(".")[0] in PROGRAMS
+    ]
+    assert found == []
+
+
+def test_the_command_and_the_examples_use_public_names_only() -> None:
+    found = [
+        (path, name)
+        for path in rooms.paths("examples", "meshmsg/cli")
+        for name in imported(source(path))
+        if name.partition(".")[0] == "meshmsg" and not name.startswith(("meshmsg.cli", VIEW))
+        if not is_public(name)
+    ]
+    assert found == []
+
+
+def is_public(name: str) -> bool:
+    home, _, own = name.rpartition(".")
+    if name in PUBLIC or home not in PUBLIC:
+        return name in PUBLIC
+    names = getattr(importlib.import_module(home), "__all__", None)
+    return own in names if names else not own.startswith("_")
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("meshmsg.Peer", True),
+        ("meshmsg.logs", True),
+        ("meshmsg.logs.LogReader", True),
+        ("meshmsg.logs.CURSOR_PREFIX", False),
+        ("meshmsg._peer.peer.Peer", False),
+        ("meshmsg.recovery.log.reader.LogReader", False),
+        ("meshmsg.statsd.report.word", False),
+    ],
+)
+def test_what_is_public_is_known(name: str, public: bool) -> None:
+    assert is_public(name) == public
 
 
 def test_randomness_is_passed_in() -> None:

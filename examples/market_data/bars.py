@@ -5,9 +5,9 @@ python examples/market_data/bars.py --stock AAPL
 
 import argparse
 
+from market.bars import SECOND_NS, Bars, add_prints
+from market.simulator import Print
 from meshmsg import Peer
-from meshmsg.market.bars import SECOND_NS, Bars, add_prints
-from meshmsg.market.simulator import Print
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ Feed, tape and orders are durable: who comes late reads the day from its beginni
 import argparse
 import time
 
+from market.exchange import Exchange, Lines, market_streams
+from market.simulator import Simulator
 from meshmsg import Peer, WaitTimeout
-from meshmsg.market.exchange import Exchange, Lines, market_streams
-from meshmsg.market.simulator import Simulator
 
 STEP_S = 0.02
 

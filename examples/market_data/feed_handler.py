@@ -11,9 +11,9 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+from market.follow import follow, packet_figures
+from market.handler import Handler
 from meshmsg import Peer
-from meshmsg.market.follow import follow, packet_figures
-from meshmsg.market.handler import Handler
 from meshmsg.testing import lose_packets
 
 

@@ -9,8 +9,8 @@ import argparse
 import random
 import time
 
-from meshmsg.market.follow import follow_mold
-from meshmsg.market.handler import Handler
+from market.follow import follow_mold
+from market.handler import Handler
 from meshmsg.moldudp import MoldListener
 
 LINES = ["239.255.7.9:30721", "239.255.7.10:30723"]

@@ -7,8 +7,8 @@ python examples/market_data/risk.py two
 import argparse
 import time
 
+from market.risk import Risk
 from meshmsg import Peer
-from meshmsg.market.risk import Risk
 
 
 def main() -> None:

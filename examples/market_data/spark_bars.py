@@ -12,8 +12,8 @@ import argparse
 import time
 from functools import partial
 
+from market.bars import BARS_SQL, TRADE_SCHEMA
 from meshmsg.spark_sink import session
-from meshmsg.spark_sink.market import BAR, TRADE
 
 
 def main() -> None:
@@ -41,13 +41,10 @@ def main() -> None:
 def bars_of(spark, peers: str):
     """The trades of the exchange, asked of it over the network, as bars by stock and second."""
     trades = spark.readStream.format("meshmsg").options(
-        peers=peers, topics="trades.**", payload=TRADE
+        peers=peers, topics="trades.**", payload=TRADE_SCHEMA
     )
     trades.load().createOrReplaceTempView("trades")
-    second = "time_ns div 1000000000"
-    return spark.sql(
-        f"SELECT stock, {second} AS second, {', '.join(BAR)} FROM trades GROUP BY stock, {second}"
-    )
+    return spark.sql(BARS_SQL)
 
 
 def show(stock: str, bars, batch: int) -> None:

@@ -323,6 +323,11 @@ class PeerConfig:
     tuning: Tuning = field(default_factory=Tuning)
     """Timing and limits."""
 
+    @classmethod
+    def from_toml(cls, path: str | Path) -> PeerConfig:
+        """Read a `mesh.toml`; raises `ConfigError` that names the file, the table and the key."""
+        return load_toml(path)
+
     def __post_init__(self) -> None:
         check_name("name", self.name)
         check_name("mesh", self.mesh)

@@ -18,7 +18,7 @@ from typing import Any
 
 from meshmsg._model.batch import Batch, Event
 from meshmsg._model.codecs import Codec
-from meshmsg._model.config import load_toml
+from meshmsg._model.config import PeerConfig, load_toml
 from meshmsg._model.errors import ConfigError, MeshError, PublishTimeout, WaitTimeout
 from meshmsg._model.event import Loss, Position
 from meshmsg._native import COMPILED
@@ -316,7 +316,12 @@ class AsyncPeer(PeerBase):
     @classmethod
     def from_toml(cls, path: str | Path) -> AsyncPeer:
         """A peer as a `mesh.toml` describes it.  Raises `ConfigError`."""
-        return cls(**config_arguments(load_toml(path)))
+        return cls.from_config(load_toml(path))
+
+    @classmethod
+    def from_config(cls, config: PeerConfig) -> AsyncPeer:
+        """A peer as a configuration describes it."""
+        return cls(**config_arguments(config))
 
     def _start(self) -> None:
         super()._start()

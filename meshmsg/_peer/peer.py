@@ -49,6 +49,7 @@ from meshmsg._receive.subscription import (
     parse_start,
 )
 from meshmsg._receive.subscription_io import Intake
+from meshmsg._replay.recorder import Recorder
 from meshmsg.recovery.stream.ledger import Ledger
 
 log = logging.getLogger("meshmsg.peer")
@@ -135,6 +136,14 @@ class PeerBase:
     def monitor(self) -> Any:
         """The `MonitorServer` that shows its figures, or `None`; see `meshmsg.monitor`."""
         return self._monitor
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What is recorded, with `losses` and `lost`; `None` without `record=`.
+
+        The object outlives the peer.  Raises `ClosedError`.
+        """
+        return self._open_node().recorder
 
     def peers(self) -> list[PeerInfo]:
         """The other peers that are here, with what they do; see `watch_peers`."""
@@ -324,7 +333,18 @@ class Peer(PeerBase):
     @classmethod
     def from_toml(cls, path: str | Path) -> Peer:
         """A peer as a `mesh.toml` describes it.  Raises `ConfigError`."""
-        return cls(**config_arguments(load_toml(path)))
+        return cls.from_config(load_toml(path))
+
+    @classmethod
+    def from_config(cls, config: PeerConfig) -> Peer:
+        """A peer as a configuration describes it: `dataclasses.replace` changes one.
+
+        >>> from dataclasses import replace
+        >>> config = replace(Peer("desk").config, mesh="prod")
+        >>> Peer.from_config(config).config.mesh
+        'prod'
+        """
+        return cls(**config_arguments(config))
 
     def _start(self) -> None:
         super()._start()

@@ -7,8 +7,8 @@ asks for a range by its positions and gets every event of it once and in order a
     with ReplayClient("tcp://127.0.0.1:7000") as client:
         for log in client.logs("orders.**"):
             for epoch in log.epochs:
-                for item in client.read(log.stream, epoch.epoch, epoch.first, epoch.stop):
-                    ...  # a Run (frame, lo, hi) or a Loss
+                for item in client.batches(log, *epoch):
+                    ...  # a Batch or a Loss
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import secrets
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from meshmsg._access.allow_list import Grant, covered
 from meshmsg._access.keyring import NONCE_BYTES, Keyring, logs_transcript
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import received_codec
 from meshmsg._model.discovery_config import DEFAULT_MESH, named_mesh
 from meshmsg._model.errors import ClosedError, ConfigError, ProtocolError, ReplayError
 from meshmsg._model.event import LOSS_REASONS, Loss
@@ -216,6 +218,15 @@ class ReplayClient:
         finally:
             if not done and self._socket is not None:
                 self._send(c.Credit(number, 0))
+
+    def batches(self, log: RemoteLog, epoch: int, first: int, stop: int) -> Iterator[Batch | Loss]:
+        """As `read`, with the batches that a subscription has: topics, keys, data, positions."""
+        codec = received_codec(log.codec, None, Any)
+        for item in self.read(log.stream, epoch, first, stop):
+            if isinstance(item, Loss):
+                yield item
+            else:
+                yield Batch(item.frame, log.stream, codec, item.lo, item.hi)
 
     def _items(
         self,

@@ -76,7 +76,7 @@ class RecorderIntake(Intake):
 
 
 class Recorder:
-    """All that one peer records."""
+    """All that one peer records; of use to programs are `losses` and `lost`."""
 
     def __init__(
         self,
@@ -303,6 +303,16 @@ class Recorder:
     def guards(self) -> list[Guard]:
         """What looks after the threads of the recorder, and of those who read here."""
         return [self.guard, self.lender.guard]
+
+    @property
+    def losses(self) -> list[Loss]:
+        """The newest losses, as they were found."""
+        return [] if self.intake is None else list(self.intake.losses)
+
+    @property
+    def lost(self) -> int:
+        """Events of recorded streams that nobody has."""
+        return sum(log.lost for log in self.logs.values())
 
     def stats(self) -> dict[str, Any]:
         """What is kept, as plain data."""

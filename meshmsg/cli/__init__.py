@@ -4,7 +4,7 @@ Standard output is for data, standard error for words about it.  The exit status
 well, 1 for loss or a failed check, 2 for wrong usage, 130 after Ctrl-C.
 
 Modules import only what every verb needs at the top; rich, subprocess and their like are imported
-by the function that uses them, so that `meshmsg pub` in a loop does not pay for the demo.
+by the function that uses them, so that `meshmsg pub` in a loop does not pay for them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ HELP = help_text(
     "Each address option has an environment variable: MESHMSG_BIND and MESHMSG_CONNECT (several "
     "addresses with spaces between). Exit status: 0 good, 1 loss or a failed check, 2 wrong usage.",
     examples=(
-        "meshmsg demo                 see repair, loss reports and the ledger",
         "meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000",
         "meshmsg pub greetings.world hello --connect tcp://127.0.0.1:7000",
         "meshmsg pub --help           options and examples of a verb",
@@ -65,8 +64,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from meshmsg import __version__
-        from meshmsg._native import COMPILED
+        from meshmsg import COMPILED, __version__
 
         print(f"meshmsg {__version__}" + ("" if COMPILED else " (pure Python)"))
         raise typer.Exit

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from meshmsg._model.errors import PeerRefused, WaitTimeout
-from meshmsg._peer.peer import Peer
+from meshmsg import Peer, PeerRefused, WaitTimeout
 from meshmsg.cli._guard import usage
 from meshmsg.cli._options import peer_from
 

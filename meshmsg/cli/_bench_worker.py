@@ -6,10 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from meshmsg._model.config import Stream
-from meshmsg._model.multicast_config import Multicast
-from meshmsg._peer.peer import Peer
-from meshmsg._receive.subscription import Subscription
+from meshmsg import Multicast, Peer, Stream, Subscription
 from meshmsg.cli._workers import say, stop_asked
 
 TOPIC = "bench.data"

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from meshmsg._model.config import Stream
-from meshmsg._peer.peer import Peer
+from meshmsg import Peer, Stream
 from meshmsg.cli._guard import BAD, complain
 from meshmsg.cli._options import peer_from
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from meshmsg._links.resolver import others_text
-from meshmsg._peer.peer import Peer
-from meshmsg._peer.presence import PeerInfo
+from meshmsg import Peer, PeerInfo
 from meshmsg.cli._guard import BAD, GOOD, note, usage
 from meshmsg.cli._options import peer_from
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import clock_time, safe, to_json
+from meshmsg.doctor import names_twice, others_text
 
 #: Nobody new for this long: the others would have been found, too.
 QUIET_S = 1.0
@@ -53,12 +51,6 @@ def wait_for_found(peer: Peer, wait_s: float) -> list[PeerInfo]:
             break
         time.sleep(0.05)
     return peer.peers()
-
-
-def names_twice(found: Sequence[PeerInfo]) -> dict[str, int]:
-    """Return names that several peers with streams have."""
-    counts = Counter(info.name for info in found if info.streams)
-    return {name: count for name, count in counts.items() if count > 1}
 
 
 def show_found(peer: Peer, found: Sequence[PeerInfo], *, json: bool) -> int:

@@ -13,13 +13,7 @@ from typing import ParamSpec
 
 import typer
 
-from meshmsg._model.errors import (
-    BindError,
-    ConfigError,
-    EventTooLarge,
-    MeshError,
-    NoStream,
-)
+from meshmsg import BindError, ConfigError, EventTooLarge, MeshError, NoStream
 from meshmsg.cli import _logs
 from meshmsg.cli._values import safe
 
@@ -39,7 +33,7 @@ OPTIONS = {
     "connect": "connect",
     "discovery": "discovery",
     "count": "count",
-    "group": "multicast",
+    "group": "group",
     "interface": "interface",
     "mesh": "mesh",
     "name": "name",

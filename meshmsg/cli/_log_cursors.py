@@ -10,10 +10,7 @@ from meshmsg.cli._guard import GOOD, usage
 from meshmsg.cli._log_problems import complain_of, not_here, status_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
-from meshmsg.recovery.groups.store import CURSOR_PREFIX
-from meshmsg.recovery.log.cursors import Cursor, Cursors
-from meshmsg.recovery.log.folder import CURSORS_FOLDER, LogFolder
-from meshmsg.recovery.log.verify import Summary
+from meshmsg.logs import Cursor, LogFolder, Summary, drop_cursor, group_of, summarize
 
 
 def cursor_object(summary: Summary, cursor: Cursor) -> dict[str, Any]:
@@ -30,7 +27,7 @@ def cursor_object(summary: Summary, cursor: Cursor) -> dict[str, Any]:
     }
 
 
-def show(found: Sequence[Summary], *, json: bool) -> int:
+def show_cursors(found: Sequence[Summary], *, json: bool) -> int:
     """All cursors of these logs."""
     rows = table("", "cursor", "stream", "at", "moved", "holds", "events", "bytes", numbers=NUMBERS)
     for summary in found:
@@ -58,21 +55,14 @@ def show(found: Sequence[Summary], *, json: bool) -> int:
 NUMBERS = ("events", "bytes")
 
 
-def drop(folders: Sequence[LogFolder], name: str) -> int:
+def drop_cursors(folders: Sequence[LogFolder], name: str) -> int:
     """Forget a cursor, also while the log is written: its writer notices."""
-    if name.startswith(CURSOR_PREFIX):
-        group = name.removeprefix(CURSOR_PREFIX)
+    if (group := group_of(name)) is not None:
         raise usage("--drop", f"is of a work group: meshmsg log groups DIR --drop {group}")
-    known: list[str] = []
-    dropped = 0
-    for folder in folders:
-        cursors = Cursors(f"{folder.path}/{CURSORS_FOLDER}", files=folder.files)
-        for cursor in cursors.all():
-            known.append(cursor.name)
-            if cursor.name == name:
-                cursors.remove(cursor.name, cursor.stream)
-                print(f"dropped {safe(name)} of {safe(cursor.stream)}")
-                dropped += 1
+    dropped = [cursor for folder in folders for cursor in drop_cursor(folder, name)]
+    for cursor in dropped:
+        print(f"dropped {safe(name)} of {safe(cursor.stream)}")
     if not dropped:
-        raise not_here("cursor", name, known)
+        known = [cursor for folder in folders for cursor in summarize(folder).cursors]
+        raise not_here("cursor", name, [cursor.name for cursor in known])
     return GOOD

@@ -9,10 +9,7 @@ from meshmsg.cli._guard import GOOD
 from meshmsg.cli._log_problems import complain_of, not_here, status_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
-from meshmsg.recovery.groups.store import CURSOR_PREFIX, GroupRecord, GroupStore
-from meshmsg.recovery.log.cursors import Cursor
-from meshmsg.recovery.log.folder import LogFolder
-from meshmsg.recovery.log.verify import Summary, summarize
+from meshmsg.logs import GroupRecord, LogFolder, Summary, drop_group, summarize
 
 NUMBERS = ("backlog", "bytes", "retries")
 
@@ -31,11 +28,6 @@ def group_object(summary: Summary, group: GroupRecord) -> dict[str, Any]:
         "max_attempts": group.max_attempts,
         "topics": list(group.patterns),
     }
-
-
-def is_of_group(cursor: Cursor) -> bool:
-    """Whether a cursor is a group's, which holds the log for it."""
-    return cursor.name.startswith(CURSOR_PREFIX)
 
 
 def show_groups(found: Sequence[Summary], *, json: bool) -> int:
@@ -61,7 +53,7 @@ def show_groups(found: Sequence[Summary], *, json: bool) -> int:
     return status_of(found)
 
 
-def drop_group(folders: Sequence[LogFolder], name: str) -> int:
+def drop_groups(folders: Sequence[LogFolder], name: str) -> int:
     """Forget a group and what it has yet to do; a peer that is running notices."""
     known: list[str] = []
     dropped = 0
@@ -71,7 +63,7 @@ def drop_group(folders: Sequence[LogFolder], name: str) -> int:
             known.append(group.name)
             if group.name == name:
                 backlog, _ = summary.backlog(group)
-                GroupStore(folder, summary.stream).remove(name)
+                drop_group(folder, name)
                 print(f"dropped {safe(name)} of {safe(summary.stream)}: {backlog:,} events")
                 dropped += 1
     if not dropped:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from meshmsg._model.errors import ConfigError
+from meshmsg import ConfigError
 from meshmsg.cli._guard import BAD, GOOD, complain, usage
 from meshmsg.cli._values import safe
-from meshmsg.recovery.log.verify import Summary
+from meshmsg.logs import Summary
 
 
 def complain_of(summary: Summary) -> None:

@@ -11,16 +11,22 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.config import PeerConfig, Stream, load_toml
-from meshmsg._model.discovery_config import Discovery
-from meshmsg._model.monitor_config import OFF, Monitor
-from meshmsg._model.multicast_config import Feed, Multicast
-from meshmsg._model.security_config import Security
-from meshmsg._model.units import parse_time
-from meshmsg._peer.peer import Peer, config_arguments
+from meshmsg import (
+    ConfigError,
+    Discovery,
+    Feed,
+    Monitor,
+    Multicast,
+    Peer,
+    PeerConfig,
+    Security,
+    Stream,
+    parse_time,
+)
 from meshmsg.cli._guard import note, usage
 
 _MESH = "The mesh"
+NO_MONITOR = "none"
 
 Bind = Annotated[
     list[str] | None,
@@ -178,6 +184,14 @@ def seconds(option: str, text: str) -> float:
         return parse_time(option, text)
 
 
+def multicast_of(group: str) -> Multicast:
+    """The transport of `--multicast`; raises `ConfigError`."""
+    try:
+        return Multicast(group)
+    except ConfigError as error:
+        raise usage("--multicast", error.problem) from None
+
+
 def peer_from(
     kind: str,
     *,
@@ -193,7 +207,7 @@ def peer_from(
     multicast: str | None = None,
     data_dir: Path | None = None,
     discovery: str | None = None,
-    monitor: str | None = OFF,
+    monitor: str | None = NO_MONITOR,
 ) -> Peer:
     """A peer, not yet open, from a verb's options; raises `ConfigError`.
 
@@ -203,7 +217,7 @@ def peer_from(
     random_name = _own_name(Security.from_env(os.environ)) or f"{kind}-{secrets.token_hex(3)}"
     settings = PeerConfig(random_name) if config is None else config
     if isinstance(settings, Path):
-        settings = load_toml(settings)
+        settings = PeerConfig.from_toml(settings)
     given: dict[str, Any] = {
         "bind": bind,
         "connect": connect,
@@ -231,10 +245,10 @@ def peer_from(
     if overflow is not None:
         declared = tuple(replace(stream, overflow=overflow) for stream in declared)
     if multicast is not None:
-        transport = Multicast(multicast)
+        transport = multicast_of(multicast)
         declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
-    return Peer(**config_arguments(settings))
+    return Peer.from_config(settings)
 
 
 def tell_addresses(peer: Peer, *, quiet: bool) -> None:
@@ -252,11 +266,9 @@ def tell_monitor(monitor: Any, *, quiet: bool) -> None:
 
 def _own_name(security: Security | None) -> str:
     """What the allow-list calls the holder of our key; `desk-*` leaves the end to us."""
-    if security is None or security.key_dir is None:
-        return ""
-    from meshmsg._access.keyring import Keyring
+    from meshmsg.keys import own_name
 
-    name = Keyring(security).own_name()
+    name = own_name(security)
     return (
         name[:-1] + secrets.token_hex(3) if name.endswith("*") and name != "*" else name.rstrip("*")
     )

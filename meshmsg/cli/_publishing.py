@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from meshmsg._model.batch import Event
-from meshmsg._model.errors import PeerRefused, WaitTimeout
-from meshmsg._peer.peer import Peer
+from meshmsg import Event, Peer, PeerRefused, WaitTimeout
 from meshmsg.cli._guard import note
 from meshmsg.cli._items import Item
 

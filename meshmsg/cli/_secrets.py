@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.errors import ConfigError
-from meshmsg._model.security_config import KEY_FILE_BYTES_MAX, read_own
+from meshmsg import ConfigError
 from meshmsg.cli._guard import complain
+from meshmsg.keys import read_private
 
 SecretFile = Annotated[
     Path | None,
@@ -49,13 +49,7 @@ def read_secrets(path: Path | None) -> list[str]:
     """The secrets of a file, one a line; none without a file.  Raises `ConfigError`."""
     if path is None:
         return []
-    try:
-        text = read_own(path, 0o077, "read it: chmod 600", KEY_FILE_BYTES_MAX).decode()
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(str(path), "is not UTF-8 text") from None
-    found = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [line.strip() for line in read_private(path).splitlines() if line.strip()]
     if not found:
         raise ConfigError(str(path), "is empty: write the secret into it")
     return found

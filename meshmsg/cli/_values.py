@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from meshmsg._model.batch import Event
-from meshmsg._model.errors import PayloadError
-from meshmsg._model.event import Loss
+from meshmsg import Event, Loss, PayloadError
 
 # What would move the cursor, ring a bell or reverse the text of a terminal.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -1,4 +1,4 @@
-"""Worker processes of `bench` and `demo`: each says what it has to say in lines of JSON.
+"""Worker processes of `bench`: each says what it has to say in lines of JSON.
 
 A worker is a module with `main(settings)`.  It writes objects with `say`, and ends when its
 standard input does, so that it never outlives the command that started it.  It runs in a session
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from meshmsg._model.errors import MeshError
+from meshmsg import MeshError
 
 # The worker imports from where its parent does, and not from the directory it happens to be in.
 _BOOT = """
@@ -81,34 +81,11 @@ class Worker:
             raise WorkerFailed(self._why())
         return said
 
-    def heard(self) -> list[dict[str, Any]]:
-        """All that it said since; raises `WorkerFailed` if it has ended."""
-        found = []
-        while not self._said.empty():
-            found.append(self.next(0.0))
-        return found
-
     def _why(self) -> str:
         status = self._process.wait()
         self._threads[1].join(STOP_S)
         last = self._errors[-1].strip() if self._errors else "and did not say why"
         return f"{self.name} ended with status {status}: {last}"
-
-    def freeze(self) -> None:
-        """Stop it in its tracks; returns when it has stopped.  Raises `WorkerFailed`."""
-        self._process.send_signal(signal.SIGSTOP)
-        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            raise WorkerFailed(f"{self.name} ended instead of stopping")
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """SIGKILL: no chance to say good-bye; returns when it is gone."""
-        self._process.kill()
-        self._process.wait()
 
     def ask_to_stop(self) -> None:
         """It ends by itself when its standard input does."""

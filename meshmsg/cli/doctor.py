@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshmsg._model.discovery_config import Discovery
-from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Check, Finding, examine
 from meshmsg.cli._found import wait_for_found
 from meshmsg.cli._guard import BAD, GOOD, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Connect, Find, Interface, Json, Mesh, peer_from, seconds
 from meshmsg.cli._tables import console, tick
 from meshmsg.cli._values import to_json
+from meshmsg.doctor import FAIL, OK, SKIP, WARN, Finding, check_machine, check_mesh
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,26 +84,12 @@ def _findings(
     spark: bool,
     wait_s: float,
 ) -> Iterator[Finding]:
-    from meshmsg.cli import _key_checks
-    from meshmsg.cli import _machine_checks as machine
-    from meshmsg.cli import _mesh_checks as around
-
-    where = interface or "127.0.0.1"
-    checks: list[tuple[str, Check]] = [
-        ("software", machine.software),
-        ("interface", partial(machine.interfaces, where)),
-        ("mtu", partial(machine.mtu, where)),
-        ("multicast", partial(machine.multicast, where)),
-        ("socket buffers", machine.buffers),
-        ("open files", partial(machine.open_files, Discovery().peers_max)),
-        ("disk", partial(machine.disk, data_dir)),
-        ("spark", partial(machine.spark, spark)),
-        ("keys", partial(_key_checks.keys, where)),
-    ]
-    if discovery not in ("none", "gossip"):
-        checks.append(("mdns", partial(around.mdns, where)))
-    for name, check in checks:
-        yield from examine(name, check)
+    yield from check_machine(
+        interface or "127.0.0.1",
+        data_dir=data_dir,
+        spark=spark,
+        mdns=discovery not in ("none", "gossip"),
+    )
     if discovery == "none" and not connect:
         yield Finding("discovery", SKIP, "off, and no --connect")
         return
@@ -119,8 +103,7 @@ def _findings(
         discovery=discovery,
     ) as peer:
         wait_for_found(peer, wait_s)
-        yield from examine("discovery", partial(around.discovery, peer, connect))
-        yield from examine("peers", partial(around.peers, peer, connect))
+        yield from check_mesh(peer, connect)
 
 
 def _show(out: Console, finding: Finding) -> None:

@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._access.allow_list import Grant, check_grant_name, check_patterns, parse_public_key
-from meshmsg._access.key_files import allow, describe, new_folder, read_mesh_key, revoke
-from meshmsg._model.errors import ConfigError
+from meshmsg import ConfigError
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import safe, to_json
+from meshmsg.keys import Grant, allow, describe, grant_of, new_folder, revoke
 
 HELP = help_text(
     "Keys without which nobody takes part in a mesh.",
@@ -65,9 +64,7 @@ def new(
     quiet: Quiet = False,
 ) -> int:
     """Make keys."""
-    name = _name(name)
-    known = None if mesh_key_file is None else read_mesh_key(mesh_key_file)
-    grant = new_folder(directory, name, known)
+    grant = new_folder(directory, _name(name), mesh_key_file=mesh_key_file)
     if json:
         print(to_json({"folder": str(directory), **_object(grant)}))
     else:
@@ -83,7 +80,7 @@ def show(
     json: Json = False,
 ) -> int:
     """Show what is not secret."""
-    found: dict[str, Any] = describe(directory)
+    found = describe(directory)
     if json:
         print(to_json(found))
     elif key:
@@ -129,12 +126,12 @@ def add(
     quiet: Quiet = False,
 ) -> int:
     """Let somebody in."""
-    grant = Grant(
+    grant = grant_of(
         _name(name),
-        parse_public_key("KEY", public_key),
-        _patterns("publish", publish),
-        _patterns("subscribe", subscribe),
-        stats,
+        public_key,
+        publish=_patterns(publish),
+        subscribe=_patterns(subscribe),
+        stats=stats,
     )
     fresh = allow(directory, grant)
     if json:
@@ -164,13 +161,13 @@ def _name(given: str | None) -> str:
     if given is None:
         problem = "say what the peer calls itself: --name desk, or --name 'desk-*' for several"
         raise ConfigError("name", f"{problem}; --name '*' lets the key use any name left")
-    return check_grant_name("name", given)
+    return given
 
 
-def _patterns(field: str, given: Patterns) -> tuple[str, ...]:
+def _patterns(given: Patterns) -> list[str]:
     if not given:
-        return ("**",)
-    return check_patterns(field, [] if given == ["none"] else given)
+        return ["**"]
+    return [] if given == ["none"] else given
 
 
 def _object(grant: Grant) -> dict[str, Any]:

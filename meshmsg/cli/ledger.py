@@ -8,16 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.errors import WaitTimeout
+from meshmsg import Ledger, LedgerRow, Peer, WaitTimeout
 from meshmsg._overview import ledgers
-from meshmsg._peer.peer import Peer
 from meshmsg.cli._asking import ask, asking
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Answer, Connect, Json, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import to_json
-from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 HELP = help_text(
     "Ask peers for their ledger: published = delivered + filtered + lost + in flight.",
@@ -83,7 +81,7 @@ def verdict(found: Ledger, settle_s: float | None = None) -> int:
     return status
 
 
-def show(found: Ledger, title: str = "") -> None:
+def show(found: Ledger) -> None:
     """A ledger as a table."""
     out = console()
     if not found.rows:
@@ -93,7 +91,7 @@ def show(found: Ledger, title: str = "") -> None:
     states = ("state",) if any(row.state != "live" for row in ordered) else ()
     dead = ("dead",) if any(row.dead for row in ordered) else ()
     numbers = (*_NUMBERS, *dead)
-    rows = table(title, "subscription", *numbers, "lost", *states, numbers=numbers)
+    rows = table("", "subscription", *numbers, "lost", *states, numbers=numbers)
     stream = None
     for row in ordered:
         if (row.stream, row.epoch) != stream:

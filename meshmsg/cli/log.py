@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.batch import Batch, Event
-from meshmsg._model.codecs import Codec, UnknownCodec, codec_for
-from meshmsg._model.errors import ConfigError
-from meshmsg._model.event import Loss
-from meshmsg._receive.subscription import parse_start
+from meshmsg import Event, Loss, Position
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
-from meshmsg.cli._log_cursors import cursor_object, drop, show
-from meshmsg.cli._log_groups import drop_group, group_object, is_of_group, show_groups
+from meshmsg.cli._log_cursors import cursor_object, drop_cursors, show_cursors
+from meshmsg.cli._log_groups import drop_groups, group_object, show_groups
 from meshmsg.cli._log_problems import complain_of, status_of
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import loss_object, safe, to_json
 from meshmsg.cli.sub import BATCH_MAX, Screen, parse_where
-from meshmsg.recovery.log.folder import LogFolder, find_logs
-from meshmsg.recovery.log.reader import LogReader
-from meshmsg.recovery.log.verify import Report, Summary, summarize, verify
+from meshmsg.logs import (
+    LogFolder,
+    LogReader,
+    Report,
+    Summary,
+    find_logs,
+    group_of,
+    summarize,
+    verify,
+)
 
 HELP = help_text(
     "Look into the logs in a data directory, or into the folder of one stream.",
@@ -133,7 +137,7 @@ def _show_summaries(found: list[Summary]) -> None:
             label = f"  group {safe(group.name)}"
             rows.add_row(label, f"{backlog:,}", "", f"{size:,}", "", place, "")
         for cursor in summary.cursors:
-            if is_of_group(cursor):
+            if group_of(cursor.name) is not None:
                 continue
             events, size = summary.behind(cursor)
             held = " (holds)" if cursor.hold else ""
@@ -190,30 +194,30 @@ def tail(
 
 def seek(reader: LogReader, start: str, option: str = "--start") -> None:
     """Go where `--start` says; raises `ConfigError`."""
-    where = parse_start(parse_where(start, option))
-    if where.position is not None:
-        if where.position.stream != reader.stream:
+    where = parse_where(start, option)
+    if isinstance(where, Position):
+        if where.stream != reader.stream:
             raise usage(option, f"{start!r} is of another stream than {reader.stream}")
-        reader.seek(where.position.epoch, where.position.seq)
-    elif where.kind == "last":
-        reader.seek_last(where.value)
-    elif where.kind == "time":
-        reader.seek_time(where.value)
-    elif where.kind == "earliest":
+        reader.seek(where.epoch, where.seq)
+    elif isinstance(where, datetime):
+        reader.seek_time(int(where.timestamp() * 1e9))
+    elif isinstance(where, float):
+        reader.seek_time(int(where * 1e9))
+    elif where == "earliest":
         reader.seek_earliest()
-    else:
+    elif where == "live":
         raise usage(option, f"{start!r} is not a place in a log: try earliest or last:10")
+    else:
+        reader.seek_last(int(str(where).removeprefix("last:")))
 
 
 def _print(reader: LogReader, screen: Screen, count: int | None, *, follow: bool) -> int:
-    codec = codec_of(reader.codec)
     while True:
-        for item in reader.runs():
+        for item in reader.batches():
             if isinstance(item, Loss):
                 screen.show_loss(item)
                 continue
-            batch = Batch(item.frame, reader.stream, codec, item.lo, item.hi)
-            for events in _pieces(batch.events(), count, screen):
+            for events in _pieces(item.events(), count, screen):
                 screen.show(events)
             if count is not None and screen.events >= count:
                 return BAD if screen.lost else GOOD
@@ -227,14 +231,6 @@ def _pieces(events: list[Event], count: int | None, screen: Screen) -> Iterator[
     wanted = len(events) if count is None else min(len(events), count - screen.events)
     for at in range(0, wanted, BATCH_MAX):
         yield events[at : min(wanted, at + BATCH_MAX)]
-
-
-def codec_of(name: str) -> Codec:
-    """A stream's codec, or one that says that it is not known."""
-    try:
-        return codec_for(name)
-    except ConfigError:
-        return UnknownCodec(name)
 
 
 # --- verify ---
@@ -298,8 +294,8 @@ def cursors(
     """Show cursors, or drop one."""
     folders = _chosen(directory, stream)
     if name is not None:
-        return drop(folders, name)
-    return show([summarize(folder) for folder in folders], json=json)
+        return drop_cursors(folders, name)
+    return show_cursors([summarize(folder) for folder in folders], json=json)
 
 
 def groups(
@@ -311,7 +307,7 @@ def groups(
     """Show groups, or drop one."""
     folders = _chosen(directory, stream)
     if name is not None:
-        return drop_group(folders, name)
+        return drop_groups(folders, name)
     return show_groups([summarize(folder) for folder in folders], json=json)
 
 

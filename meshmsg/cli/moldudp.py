@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshmsg._model.config import Stream
+from meshmsg import Stream
 from meshmsg.cli._guard import BAD, GOOD, guarded, note
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -28,7 +28,7 @@ from meshmsg.cli._options import (
 from meshmsg.cli.sub import parse_where
 
 if TYPE_CHECKING:
-    from meshmsg.moldudp.sockets import MoldSender
+    from meshmsg.moldudp import MoldSender
 
 HELP = help_text(
     "Meet feed handlers that speak Nasdaq's MoldUDP64, in either direction.",
@@ -166,8 +166,7 @@ def recv(
     quiet: Quiet = False,
 ) -> int:
     """Receive until the session ends."""
-    from meshmsg.moldudp import MoldToMesh
-    from meshmsg.moldudp.sockets import MoldListener
+    from meshmsg.moldudp import MoldListener, MoldToMesh
 
     go_on = _clock(duration)
     peer = peer_from(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._model.config import Stream
+from meshmsg import Stream
 from meshmsg.cli._edges import publishing_peer, stay
 from meshmsg.cli._guard import guarded, note, usage
 from meshmsg.cli._help import help_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meshmsg._model.errors import WaitTimeout
+from meshmsg import WaitTimeout
 from meshmsg.cli._asking import ask, asking
 from meshmsg.cli._found import looking, show_changes, show_found, wait_for_found
 from meshmsg.cli._guard import GOOD, guarded

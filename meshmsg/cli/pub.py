@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._model.config import Stream
-from meshmsg._peer.peer import Peer
+from meshmsg import Peer, Stream
 from meshmsg.cli._guard import GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._items import Form, Item, from_argument, from_lines, parse_headers

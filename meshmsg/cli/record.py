@@ -10,10 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.config import Record
-from meshmsg._model.errors import ConfigError
-from meshmsg._model.event import Loss
-from meshmsg._peer.peer import Peer, config_arguments, node_of
+from meshmsg import ConfigError, Loss, Peer, Record
 from meshmsg.cli._figures import (
     Figures,
     StopRequest,
@@ -134,15 +131,14 @@ def record(
         option = "PATTERN" if error.field == "topics" else f"--{error.field.replace('_', '-')}"
         raise usage(option, error.problem) from None
     settings = replace(plain.config, data_dir=where, record=wanted)
-    with stopping() as stop, Peer(**config_arguments(settings)) as peer:
+    with stopping() as stop, Peer.from_config(settings) as peer:
         tell_addresses(peer, quiet=quiet)
-        recorder = node_of(peer).recorder
+        recorder = peer.recorder
         assert recorder is not None
         progress = Progress(peer)
         with view(_show_lines, _picture, stop, json=json, quiet=quiet) as show:
             _watch(progress, show, stop, every_s, timeout_s)
-    lost = any(log.lost for log in recorder.logs.values())
-    return BAD if lost or recorder.refused else GOOD
+    return BAD if recorder.lost or recorder.refused else GOOD
 
 
 def _watch(
@@ -194,9 +190,7 @@ class Progress:
             "bytes_s": round((size - self._bytes) / took),
         }
         self._events, self._bytes = events, size
-        node = node_of(self._peer)
-        intake = None if node.recorder is None else node.recorder.intake
-        losses = [] if intake is None else list(intake.losses)
+        losses = [] if self._peer.recorder is None else self._peer.recorder.losses
         told = [n for n, loss in enumerate(losses, 1) if loss is self._reported]
         new = losses[told[-1] if told else 0 :]  # only the newest are kept: counting would not do
         self._reported = losses[-1] if losses else None

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._model.batch import Batch, Event
-from meshmsg._model.config import Stream
-from meshmsg._model.event import Loss
+from meshmsg import Event, Loss, Stream
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -29,8 +27,8 @@ from meshmsg.cli._options import (
 )
 from meshmsg.cli._publishing import Audience, Tally, publish_all
 from meshmsg.cli._values import safe
-from meshmsg.cli.log import Count, Dir, StreamName, choose, codec_of, seek
-from meshmsg.recovery.log.reader import LogReader
+from meshmsg.cli.log import Count, Dir, StreamName, choose, seek
+from meshmsg.logs import LogReader
 
 HELP = help_text(
     "Publish the events of a log again, with their topics, keys and headers.",
@@ -163,14 +161,13 @@ class Clock:
 def _events(
     reader: LogReader, count: int | None, stop: tuple[int, int] | None, losses: list[Loss]
 ) -> Iterator[Event]:
-    codec = codec_of(reader.codec)
     left = count
-    for item in reader.runs():
+    for item in reader.batches():
         if isinstance(item, Loss):
             if stop is None or (item.epoch, item.first) < stop:
                 losses.append(item)
             continue
-        for event in Batch(item.frame, reader.stream, codec, item.lo, item.hi).events():
+        for event in item.events():
             if stop is not None and (event.position.epoch, event.position.seq) >= stop:
                 return
             if left is not None:

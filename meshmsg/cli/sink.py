@@ -13,10 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.config import PeerConfig
-from meshmsg._model.errors import ConfigError
-from meshmsg._model.extras import need
-from meshmsg._model.monitor_config import Monitor
+from meshmsg import ConfigError, Monitor, PeerConfig
 from meshmsg.cli._figures import Figures, StopRequest, stopping, view
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
@@ -221,9 +218,9 @@ def sink(
     if check:
         return _check(made, json=json)
     with _placed(config):
-        _room("sink.plan").check_plan(made)
+        _sink().check_plan(made)
     recording = None
-    shown = None if made.metrics is None else _room("sink.config").metrics_address(made.metrics)
+    shown = None if made.metrics is None else _sink().metrics_address(made.metrics)
     if made.source is None:
         recording = peer_from(
             "sink",
@@ -247,12 +244,12 @@ def sink(
     )
 
 
-def _room(module: str) -> Any:
-    """A module of the room that needs Spark, found by name when it is asked for.
+def _sink() -> Any:
+    """The package that needs Spark, found by name when it is asked for.
 
     A plain install has no Spark, and no other verb may need it.
     """
-    return importlib.import_module(f"meshmsg.spark_sink.{module}")
+    return importlib.import_module("meshmsg.spark_sink.sink")
 
 
 def _words(texts: list[str] | None) -> tuple[str, ...] | None:
@@ -274,7 +271,7 @@ def _settings(texts: list[str] | None) -> dict[str, str] | None:
 def _configured(
     config: Path | None, given_sink: dict[str, Any], given_out: dict[str, Any]
 ) -> tuple[Any, PeerConfig | None]:
-    settings = _room("sink.config")
+    settings = _sink()
     from_file: dict[str, Any] = {}
     outputs: list[dict[str, Any]] = []
     peer = None
@@ -319,7 +316,7 @@ def _placed(config: Path | None) -> Iterator[None]:
 def _check(made: Any, *, json: bool) -> int:
     status = GOOD
     for output in made.outputs:
-        found = _room("sink.check").check_output(output, made.log)
+        found = _sink().check_output(output, made.log)
         if json:
             print(to_json(found))
         else:
@@ -341,7 +338,7 @@ def _run(
 ) -> int:
     with ExitStack() as stack:
         stop = stack.enter_context(stopping())
-        daemon = stack.enter_context(_room("sink.daemon").SinkDaemon(made, peer))
+        daemon = stack.enter_context(_sink().SinkDaemon(made, peer))
         _monitor(daemon, made, shown, stack, quiet=quiet)
         show = stack.enter_context(view(show_lines, picture, stop, json=json, quiet=quiet))
         try:
@@ -357,15 +354,11 @@ def _run(
     return BAD if lost else GOOD
 
 
-def _server(config: Monitor) -> Any:
-    return need("meshmsg.monitor", "monitor", "monitor").open_server(config, "sink")
-
-
 def _monitor(daemon: Any, made: Any, shown: str | None, stack: ExitStack, *, quiet: bool) -> None:
     """Show the daemon's figures: beside those of its peer, or alone where it has none."""
     if daemon.peer is None:
         config = Monitor.from_env(shown, os.environ)
-        server = None if config is None or not config.is_on else _server(config)
+        server = None if config is None or not config.is_on else _sink().open_monitor(config)
         if server is not None:
             stack.enter_context(closing(server))
             tell_monitor(server, quiet=quiet)
@@ -373,7 +366,7 @@ def _monitor(daemon: Any, made: Any, shown: str | None, stack: ExitStack, *, qui
         server = daemon.peer.monitor
         tell_addresses(daemon.peer, quiet=quiet)
     if server is not None:
-        server.add(_room("sink.metrics").sink_part(daemon.figures, made, server.config))
+        server.add(_sink().sink_part(daemon.figures, made, server.config))
 
 
 def _settle(daemon: Any, stop: StopRequest, idle_s: float) -> bool:

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.config import Stream
-from meshmsg._model.errors import WaitTimeout
+from meshmsg import Stream, WaitTimeout
 from meshmsg.cli._edges import publishing_peer, stay
 from meshmsg.cli._guard import GOOD, complain, guarded, loading, note, usage
 from meshmsg.cli._help import help_text
@@ -107,10 +106,10 @@ def statsd(
         if bind or raw or secret:
             raise usage("--to", "sends: --bind, --raw and secrets are for receiving")
         return _send(to, prefix or "meshmsg", interval_s, count, connect, mesh, quiet)
-    from meshmsg.statsd import StatsdServer, load_core
+    from meshmsg.statsd import StatsdServer
 
     with loading():
-        load_core()
+        StatsdServer.load()
     first = prefix or "statsd"
     peer = publishing_peer(
         "statsd",
@@ -144,18 +143,15 @@ def _send(
     quiet: bool,
 ) -> int:
     from meshmsg.cli._asking import ask, asking
-    from meshmsg.statsd import send_report, statsd_client
-    from meshmsg.statsd.report import Growth, word
+    from meshmsg.statsd import ReportSender
 
-    growth: dict[str, Growth] = {}
-    with asking(connect, mesh, 5.0) as peer, closing(statsd_client(to)) as client:
+    with asking(connect, mesh, 5.0) as peer, closing(ReportSender(to, prefix)) as sender:
         note(f"sending to {to}", quiet=quiet)
         done = 0
         while True:
             try:
                 for answer in ask(peer, "stats", 5.0):
-                    who = word(str(answer.get("peer", "")))
-                    send_report(client, f"{prefix}.{who}", answer, growth.setdefault(who, Growth()))
+                    sender.send(answer)
             except (AttributeError, KeyError, TypeError, ValueError):
                 raise WaitTimeout("a peer's answer is not its figures") from None
             except WaitTimeout as error:  # a peer that is away now may be back for the next one

@@ -15,13 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
-from meshmsg._model.batch import Event
-from meshmsg._model.config import check_group
-from meshmsg._model.errors import ConfigError
-from meshmsg._model.event import EventsLost, Loss
-from meshmsg._model.multicast_config import Feed, Multicast
-from meshmsg._model.units import parse_time
-from meshmsg._receive.subscription import StartFrom, Subscription
+from meshmsg import (
+    ConfigError,
+    Event,
+    EventsLost,
+    Feed,
+    Loss,
+    Position,
+    StartFrom,
+    Subscription,
+    parse_time,
+)
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._options import (
@@ -38,6 +42,7 @@ from meshmsg.cli._options import (
     Patterns,
     Quiet,
     Timeout,
+    multicast_of,
     peer_from,
     seconds,
     tell_addresses,
@@ -217,7 +222,6 @@ def _group_options(
         if ack is not Ack.shown:
             raise usage("--ack", "goes with --group NAME")
         return {}
-    check_group("--group", group)
     return {
         "group": group,
         "order": order.value,
@@ -250,7 +254,7 @@ def _feeds(group: str | None, publisher: str | None) -> list[Feed]:
             "from the publisher",
         )
     peer, _, stream = publisher.partition("/")
-    transport = Multicast(group)
+    transport = multicast_of(group)
     try:
         return [Feed(peer, "**", transport, name=stream or None)]
     except ConfigError as error:
@@ -383,8 +387,6 @@ def _packets(sources: list[dict[str, Any]]) -> str:
 
 def parse_where(text: str, option: str = "--start") -> StartFrom:
     """`--start` as the library takes it; raises `ConfigError` that says what can be written."""
-    from meshmsg._receive.subscription import parse_start
-
     with contextlib.suppress(ValueError):
         moment = float(text)
         if 0 <= moment < math.inf:
@@ -396,17 +398,15 @@ def parse_where(text: str, option: str = "--start") -> StartFrom:
         return datetime.fromisoformat(text).astimezone()
     if text == "committed":
         raise usage(option, "'committed' is for programs: this command keeps no cursors")
-    try:
-        parse_start(text)
-    except ConfigError as error:
-        if "one of" not in error.problem:
-            raise
-        raise usage(
-            option,
-            f"{text!r} is not live, earliest, last:N, a time such as 2026-01-31T12:00, "
-            f"how long ago such as 10m, or a position such as pricing/**@1700000000000000:41",
-        ) from None
-    return text
+    if "@" in text:
+        return Position.parse(text)
+    if text in ("live", "earliest") or (text.startswith("last:") and text[5:].isdecimal()):
+        return text
+    raise usage(
+        option,
+        f"{text!r} is not live, earliest, last:N, a time such as 2026-01-31T12:00, "
+        f"how long ago such as 10m, or a position such as pricing/**@1700000000000000:41",
+    )
 
 
 def _json_line(event: Event) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meshmsg._model.config import Stream
+from meshmsg import Stream
 from meshmsg.cli import webhook_serve
 from meshmsg.cli._edges import raise_file_limit, stay
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
@@ -32,8 +32,7 @@ from meshmsg.cli._secrets import SecretFile, read_secret_or, warn_of_secret
 from meshmsg.cli._values import iso_time, safe, to_json
 
 if TYPE_CHECKING:
-    from meshmsg.webhooks import WebhookRegistry
-    from meshmsg.webhooks.types import Delivery, Endpoint
+    from meshmsg.webhooks import Delivery, Endpoint, WebhookRegistry
 
 HELP = help_text(
     "Webhooks: events posted to registered callbacks, and events taken from callers.",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from meshmsg._model.config import Stream
+from meshmsg import Stream
 from meshmsg.cli._edges import publishing_peer, raise_file_limit, stay
 from meshmsg.cli._guard import guarded, note
 from meshmsg.cli._help import help_text
@@ -84,9 +84,9 @@ def serve(
 ) -> int:
     """See `HELP`."""
     from meshmsg.webhooks import WebhookServer
-    from meshmsg.webhooks.acceptance import topic_for
 
-    pattern = topic if topic_for(topic, "x") == topic else topic.partition("{type}")[0] + "**"
+    fixed, types, _ = topic.partition("{type}")
+    pattern = f"{fixed}**" if types else topic
     raise_file_limit()
     peer = publishing_peer(
         "webhook-in",

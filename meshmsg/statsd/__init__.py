@@ -34,7 +34,7 @@ from meshmsg.statsd.udp_socket import StatsdInlet
 if TYPE_CHECKING:
     from meshmsg.statsd.aggregates import Aggregates, Figures
 
-__all__ = ["StatsdReporter", "StatsdServer"]
+__all__ = ["ReportSender", "StatsdReporter", "StatsdServer"]
 
 log = logging.getLogger("meshmsg.statsd")
 
@@ -65,6 +65,11 @@ class StatsdServer(Edge):
     saw in it, and with `raw=True` each sample is an event at `<prefix>.raw.<name>`.  With `secret`
     only packets signed as Brubeck's are taken.  Raises `ConfigError`, `BindError`.
     """
+
+    @staticmethod
+    def load() -> None:
+        """Load what adds metrics up, which the first server would; raises `ConfigError`."""
+        load_core()
 
     def __init__(
         self,
@@ -373,3 +378,29 @@ def send_report(client: Any, prefix: str, stats: dict[str, Any], growth: Growth)
             pipe.incr(f"{prefix}.{name}", int(step))
         for name, value in levels.items():
             pipe.gauge(f"{prefix}.{name}", value)
+
+
+class ReportSender:
+    """Sends the figures of any peers to a StatsD server, as `host:port`; until `close`.
+
+    >>> sender = ReportSender("127.0.0.1:8125", "mesh")                        # doctest: +SKIP
+    >>> for stats in peer.ask("stats").values():                               # doctest: +SKIP
+    ...     sender.send(stats)
+
+    Raises `ConfigError`.
+    """
+
+    def __init__(self, to: str, prefix: str) -> None:
+        self._client = statsd_client(to)
+        self._prefix = prefix
+        self._growth: dict[str, Growth] = {}
+
+    def send(self, stats: dict[str, Any]) -> None:
+        """Send what counters of a peer grew by since its last figures, and its levels."""
+        who = word(str(stats.get("peer", "")))
+        growth = self._growth.setdefault(who, Growth())
+        send_report(self._client, f"{self._prefix}.{who}", stats, growth)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._client.close()

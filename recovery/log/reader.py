@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from meshmsg._model.batch import Batch
+from meshmsg._model.codecs import received_codec
 from meshmsg._model.errors import LogError, ProtocolError
 from meshmsg._model.event import LOSS_REASONS, Loss, Position
 from meshmsg._wire.frame import Frame
@@ -46,7 +48,7 @@ class LogReader:
 
     >>> with LogReader("data/pricing%2Forders.%2A%2A") as log:                 # doctest: +SKIP
     ...     log.seek_earliest()
-    ...     for item in log.runs():
+    ...     for item in log.batches():
     ...         print(item)
     """
 
@@ -175,6 +177,15 @@ class LogReader:
             else:
                 self.counters["damaged_frames"] += 1
                 yield Loss(self.stream, epoch, first, stop, "corrupt")
+
+    def batches(self) -> Iterator[Batch | Loss]:
+        """As `runs`, with the batches that a subscription has: topics, keys, data, positions."""
+        codec = received_codec(self.codec, None, Any)
+        for item in self.runs():
+            if isinstance(item, Loss):
+                yield item
+            else:
+                yield Batch(item.frame, self.stream, codec, item.lo, item.hi)
 
     def entries(self) -> Iterator[Entry | Loss]:
         """As `runs`, with frames as bytes: whole frames, the first may begin before the start."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meshmsg import Monitor
+from meshmsg._model.extras import need
 from meshmsg.monitor.metrics import Metric, Sample, numbers
 from meshmsg.monitor.parts import Part, View, disk_samples, look_at_disks
 from meshmsg.monitor.readiness import Problem, full_disks
@@ -66,3 +67,11 @@ def _problems(found: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem("sink", row["output"], str(row["problem"]))
     if not found["ready"] and not any(row["problem"] for row in found["outputs"]):
         yield Problem("sink", "", found["problem"] or "it has not written anything yet")
+
+
+def open_monitor(config: Monitor) -> Any:
+    """Return a monitor for a daemon that has no peer; `None` where its port is taken.
+
+    Raises `BindError`, `ConfigError`.
+    """
+    return need("meshmsg.monitor", "monitor", "monitor").open_server(config, "sink")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer, PeerConfig, PublishTimeout, Security, Stream, Tuning
-from meshmsg.cli import _findings, _machine_checks, _mesh_checks
-from meshmsg.cli._findings import FAIL, OK, SKIP, WARN, Finding, examine
-from meshmsg.cli._key_checks import keys
+from meshmsg.doctor import FAIL, OK, SKIP, WARN, Finding, machine, mesh
+from meshmsg.doctor.findings import examine
+from meshmsg.doctor.keys import keys
 from tests.support.netns import Network, needs_namespaces
 from tests.support.waiting import wait_until
 
@@ -112,7 +112,7 @@ def test_blocked_streams_and_losses_are_told(run: Any) -> None:
 def test_receiver_that_packets_do_not_reach_is_told() -> None:
     stream = {"blocked": False, "subscribers": [], "multicast": {"unreached": ["desk/-#1"]}}
     answer = {"streams": {"a.**": stream}, "subscriptions": []}
-    (found,) = _mesh_checks._streams(answer, "exchange")
+    (found,) = mesh._streams(answer, "exchange")
     assert found.status == FAIL
     assert "packets of a.** do not reach desk/-#1" in found.found
 
@@ -185,7 +185,7 @@ def test_contact_that_is_no_peer_of_ours_is_explained(why: str, status: str, wor
     tried = {"zeroconf": {"state": "off", "reason": ""}, "gossip": True, "contacts": [contact]}
     figures = {"discovery": tried | {"elsewhere": [], "names": []}}
     peer: Any = SimpleNamespace(stats=lambda: figures, peers=list, config=PeerConfig("x"))
-    *_, finding = _mesh_checks.discovery(peer, [])
+    *_, finding = mesh.discovery(peer, [])
     assert (finding.check, finding.status) == ("contact", status)
     assert words in finding.fix
 
@@ -203,7 +203,7 @@ def test_folder_that_is_not_there(run: Any, tmp_path: Path) -> None:
 
 
 def test_spark_where_it_is_needed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_machine_checks.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(machine.util, "find_spec", lambda name: None)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     status, found = doctor(run, "--spark", "--discovery", "none")
     assert status == 1
@@ -214,19 +214,19 @@ def test_spark_where_it_is_needed(run: Any, monkeypatch: pytest.MonkeyPatch) -> 
 def test_small_buffers_little_space_and_few_files_are_warned_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_machine_checks, "granted_buffers", lambda wanted: (212_992, 212_992))
-    (finding,) = _machine_checks.buffers()
+    monkeypatch.setattr(machine, "granted_buffers", lambda wanted: (212_992, 212_992))
+    (finding,) = machine.buffers()
     assert finding.status == WARN
     assert "net.core.rmem_max" in finding.fix
     usage = (10**12, 10**12, 50_000_000)
     monkeypatch.setattr(
-        _machine_checks.shutil,
+        machine.shutil,
         "disk_usage",
         lambda _: type("U", (), dict(zip(("total", "used", "free"), usage, strict=True))),
     )
-    assert next(_machine_checks.disk(tmp_path)).status == FAIL
-    monkeypatch.setattr(_machine_checks.resource, "getrlimit", lambda _: (256, 4096))
-    (finding,) = _machine_checks.open_files(128)
+    assert next(machine.disk(tmp_path)).status == FAIL
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 4096))
+    (finding,) = machine.open_files(128)
     assert (finding.status, finding.fix.split(",")[0]) == (WARN, "ulimit -n 1024")
 
 
@@ -242,7 +242,7 @@ def test_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
                 return {"time_ns": real(*question)["time_ns"] + int(off_s * 1e9)}
 
             monkeypatch.setattr(node.questions, "ask", ask)
-            assert _mesh_checks._clock(here, link, "late").status == status
+            assert mesh._clock(here, link, "late").status == status
 
 
 def test_check_that_breaks_down_is_a_finding() -> None:
@@ -253,7 +253,7 @@ def test_check_that_breaks_down_is_a_finding() -> None:
     found = list(examine("broken", broken))
     assert [finding.status for finding in found] == [OK, FAIL]
     assert "oops" in found[1].found
-    assert _findings.Finding("a", OK, "b").as_dict()["fix"] == ""
+    assert Finding("a", OK, "b").as_dict()["fix"] == ""
 
 
 @needs_namespaces()

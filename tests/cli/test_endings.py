@@ -160,18 +160,6 @@ def test_ctrl_c_ends_bench_and_its_workers(start: Any) -> None:
     ends_soon(bench, 130)
 
 
-def test_ctrl_c_ends_demo_and_its_workers(start: Any) -> None:
-    demo = start("demo", "--plain", "--seconds", LONG)
-    demo.wait_for_line("dropped on purpose")
-    ends_soon(demo, 130)
-
-
-def test_ctrl_c_ends_the_market_and_its_workers(start: Any) -> None:
-    demo = start("demo", "market", "--plain", "--seconds", LONG, "--rate", "200", "--no-spark")
-    demo.wait_for_line("lost on purpose")
-    ends_soon(demo, 130)
-
-
 def test_a_closed_pipe_ends_sub_quietly_though_no_more_events_come() -> None:
     command = [sys.executable, "-W", "error", "-m", "meshmsg", "sub", "a.**", "--connect"]
     with Peer("p", bind=FREE, streams=Stream("**")) as peer:

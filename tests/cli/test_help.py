@@ -12,7 +12,7 @@ import meshmsg
 from meshmsg._native import COMPILED
 from tests.support import processes
 
-VERBS = ("pub", "sub", "ledger", "peers", "log", "record", "replay", "moldudp", "bench", "demo")
+VERBS = ("pub", "sub", "ledger", "peers", "log", "record", "replay", "moldudp", "bench")
 
 
 def test_version_is_that_of_the_library(run: Any) -> None:

@@ -1,4 +1,4 @@
-"""The command over multicast: `pub`, `sub` with and without a connection, `peers`, `demo feed`."""
+"""The command over multicast: `pub`, `sub` with and without a connection, `peers`, `bench`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Feed, Multicast, Peer, Stream
-from meshmsg.cli._demo_feed_run import NAMES, Outcome, Receiver
-from meshmsg.cli._demo_feed_story import problems, story, summary
-from meshmsg.cli._demo_feed_view import plain_view
 from meshmsg.cli.peers import _packets
-from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 from meshmsg.testing import lose_packets
 from meshmsg.transports.udp import multicast as sockets
 
@@ -119,7 +115,6 @@ def test_group_may_stand_in_the_environment(start: Any, group: str) -> None:
             "--interface: 'none0' is no interface of this machine: it has lo",
         ),
         (("bench", "--multicast", "5"), "--multicast: '5' is not a multicast group"),
-        (("demo", "play"), "'play' is not one of 'mesh', 'feed', 'market'"),
     ],
 )
 def test_wrong_usage_names_the_option(run: Any, arguments: tuple[str, ...], words: str) -> None:
@@ -193,7 +188,7 @@ def test_a_feed_without_connection_is_shown_by_its_receiver(run: Any, group: str
     assert "nobody yet" in result.stdout
 
 
-# bench and demo --------------------------------------------------------------------------------
+# bench --------------------------------------------------------------------------------
 
 
 def test_bench_measures_multicast(run: Any, group: str) -> None:
@@ -203,117 +198,3 @@ def test_bench_measures_multicast(run: Any, group: str) -> None:
     assert [m["lost"] for m in measured] == [0, 0, 0]
     assert measured[0]["events_per_s"] > 0
     assert measured[2]["p50_us"] > 0
-
-
-def test_demo_feed_repairs_everything(start: Any) -> None:
-    demo = start("demo", "feed", "--plain", "--seconds", "1")
-    assert demo.end() == 0, demo.errors()
-    text = re.sub(r"\s+", " ", "".join(demo.out))
-    published = re.search(r"market sent ([\d,]+) quotes in [\d,]+ packets", text)
-    assert published is not None
-    for name in NAMES:
-        assert re.search(rf"{name} threw away [\d,]+ packets, had [\d,]+ missing ones rep", text)
-    assert text.count(f"got {published[1]} quotes: 0 missing, 0 twice or out of order.") == 3
-    assert text.count("✔") == 3
-    assert "Every event reached every receiver. None is missing." in text
-    assert demo.errors() == ""
-
-
-def test_demo_feed_as_json(start: Any) -> None:
-    demo = start("demo", "feed", "--json", "--seconds", "1", "--drop", "0.3")
-    assert demo.end() == 0, demo.errors()
-    *rows, last = demo.objects()
-    assert len(rows) == 3
-    found = last["demo"]
-    assert found["problems"] == []
-    assert found["sender"]["repairs"] > 0
-    for receiver in found["receivers"].values():
-        assert receiver["received"] == found["published"]
-        assert receiver["dropped_data"] > 0
-        assert receiver["multicast"]["missing"] == 0
-
-
-def receiver(name: str, **report: int) -> Receiver:
-    usual = {"received": 100, "next": 100, "skipped": 0, "wrong": 0, "lost": 0, "dropped_data": 9}
-    multicast = {"nacks": 5, "repaired": 8, "suppressed": 1}
-    return Receiver(name, worker=None, report=usual | report | {"multicast": multicast})  # type: ignore[arg-type]
-
-
-def outcome(**last: int) -> Outcome:
-    receivers = [receiver("alice"), receiver("bob"), receiver("carol", **last)]
-    rows = [LedgerRow("market/quotes.**", 1, r.name, 100, 100, 0) for r in receivers]
-    sent = {"packets": 40, "repairs": 20, "suppressed": 3}
-    return Outcome("239.255.1.1:30001", 0.1, 100, sent, 2.0, receivers, Ledger(tuple(rows)))
-
-
-def test_a_good_run_has_no_problems_and_a_story() -> None:
-    good = outcome()
-    assert problems(good) == []
-    text = " ".join(story(good))
-    assert "market sent 100 quotes in 40 packets" in text
-    assert "27 with quotes in them" in text
-    assert "They sent 15 requests to the group, and market sent 20 packets again" in text
-    assert "3 came to a receiver that had not asked yet" in text
-    assert json.loads(json.dumps(summary(good, [])))["demo"]["act"] == "feed"
-
-
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        (outcome(received=99), "carol: 99 of 100 quotes"),
-        (outcome(skipped=2), "carol: 2 quotes are missing"),
-        (outcome(wrong=1), "carol: 1 came twice or out of order"),
-        (outcome(lost=3), "carol: 3 quotes were declared lost"),
-        (outcome(dropped_data=0), "carol lost no packets"),
-    ],
-)
-def test_what_went_wrong_is_named(bad: Outcome, words: str) -> None:
-    assert words in " ".join(problems(bad))
-
-
-def test_a_ledger_that_does_not_add_up_is_a_problem() -> None:
-    bad = outcome()
-    row = LedgerRow("market/quotes.**", 1, "bob", 100, 98, 0, lost={"overflow": 1}, in_flight=0)
-    bad.ledger = Ledger((row,))
-    found = " ".join(problems(bad))
-    assert "the ledger has 1 rows" in found
-    assert "the ledger does not reconcile" in found
-    assert "bob has losses: {'overflow': 1}" in found
-
-
-def test_plain_view_says_what_happens_when_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    from types import SimpleNamespace
-
-    from meshmsg.cli._tables import console
-
-    run = SimpleNamespace(phase="one", elapsed_s=0.5, published=0, sent={}, receivers=[])
-    with plain_view(console()) as show:
-        show(run)  # type: ignore[arg-type]
-        show(run)  # type: ignore[arg-type]
-        run.published, run.elapsed_s, run.sent = 5, 1.5, {"packets": 2, "repairs": 1}
-        run.receivers = [receiver("alice")]
-        show(run)  # type: ignore[arg-type]
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "  0.5 s  one"
-    assert second.startswith(
-        "  1.5 s    5 quotes in 2 packets, 1 sent again | alice lost 9, 5 NACKs"
-    )
-
-
-def test_live_view_is_drawn() -> None:
-    import io
-    from types import SimpleNamespace
-
-    from rich.console import Console
-
-    from meshmsg.cli._demo_feed_view import live_view
-
-    sent = {"packets": 40, "repairs": 20, "nacks": 9, "heartbeats": 3}
-    run = SimpleNamespace(phase="now", elapsed_s=1.0, published=100, sent=sent, group="G:1")
-    run.receivers = [receiver("alice"), receiver("bob")]
-    out = Console(file=io.StringIO(), force_terminal=True, width=110)
-    with live_view(out) as show:
-        show(run)  # type: ignore[arg-type]
-    text = out.file.getvalue()  # type: ignore[attr-defined]
-    for words in ("meshmsg demo feed", "20 packets sent again", "alice", "bob", "suppressed"):
-        assert words in text

@@ -234,8 +234,8 @@ def test_start_is_read_in_all_its_forms() -> None:
     local = parse_where("2026-01-31T12:00")
     assert isinstance(local, datetime)
     assert local.tzinfo is not None
-    position = str(Position("p/**", 1700000000, 4))
-    assert parse_where(position) == position
+    position = Position("p/**", 1700000000, 4)
+    assert parse_where(str(position)) == position
     ago = parse_where("10m")
     assert isinstance(ago, float)
     expected = datetime.now(UTC) - timedelta(minutes=10)

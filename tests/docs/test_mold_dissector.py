@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from meshmsg.market.simulator import Simulator
+from market.simulator import Simulator
 from meshmsg.moldudp.itch import encode_message
 from meshmsg.moldudp.packets import HEAD_BYTES, decode_packet
 from meshmsg.moldudp.receiver import MoldMessages

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from market.bars import Bar, add_prints, different_bars
+from market.book import BookError, Books
+from market.handler import Handler, wrong_hashes
+from market.risk import Risk
+from market.simulator import Print, Simulator
 from meshmsg._model.errors import ProtocolError
-from meshmsg.market.bars import Bar, add_prints, different_bars
-from meshmsg.market.book import BookError, Books
-from meshmsg.market.handler import Handler, wrong_hashes
-from meshmsg.market.risk import Risk
-from meshmsg.market.simulator import Print, Simulator
 from meshmsg.moldudp.itch import encode_message
 
 ACTIONS = st.lists(

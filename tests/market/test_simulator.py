@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from market.arrivals import Arrivals
+from market.handler import Handler
+from market.simulator import Simulator, stock_names
 from meshmsg import ConfigError
-from meshmsg.market.arrivals import Arrivals
-from meshmsg.market.handler import Handler
-from meshmsg.market.simulator import Simulator, stock_names
 from meshmsg.moldudp.itch import AddOrder, Executed, Message, encode_message
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from market.bars import bars_from, different_bars
+from market.demo.parts import sink as market
+from market.exchange import Exchange, Lines, market_streams
+from market.simulator import Simulator
 from meshmsg import Peer
-from meshmsg.market.bars import bars_from, different_bars
-from meshmsg.market.exchange import Exchange, Lines, market_streams
-from meshmsg.market.simulator import Simulator
-from meshmsg.spark_sink import market
 from meshmsg.testing import lose_packets
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "market_data" / "spark_bars.py"

@@ -20,6 +20,7 @@ from meshmsg._model.errors import (
     WaitTimeout,
 )
 from meshmsg._model.event import Position
+from meshmsg._peer.async_peer import AsyncPeer
 from meshmsg._peer.peer import (
     HURRY_S,
     Peer,
@@ -141,6 +142,8 @@ def test_file_and_arguments_make_the_same_peer(tmp_path: Path) -> None:
     peer = Peer.from_toml(file)
     assert (peer.name, peer.config.mesh) == ("me", "prod")
     assert Peer(**config_arguments(peer.config)).config == peer.config
+    assert Peer.from_config(PeerConfig.from_toml(file)).config == peer.config
+    assert AsyncPeer.from_config(peer.config).config == peer.config
     assert set(config_arguments(peer.config)) == set(PeerConfig.__dataclass_fields__)
 
 

@@ -227,6 +227,7 @@ def test_an_epoch_before_those_that_are_kept_is_lost_here(
         world.taken.come(STREAM, 6, run_of(6, n, n + 1))
     lost = world.wait_for(3)[1:]
     assert lost == [Loss(STREAM, 6, n, n + 1, "gone") for n in range(2)]
+    assert world.recorder.lost == 2
     assert place(world) == (7, 2)
     assert caplog.text.count("clock set back") == 1
 
