@@ -95,7 +95,7 @@ const picture = new Picture($("#mesh"), (peer) => {
 const tiles = {
   peers: ["peers here", (t) => [count(t.peers), t.gone ? `${t.gone} away` : "", t.gone ? "odd" : ""]],
   published: ["events/s published", (t) => [rate(t.published_s), `${bytes(t.bytes_s)}/s`, ""], "published_s"],
-  delivered: ["events/s delivered", (t) => [rate(t.delivered_s), `${t.streams} streams`, ""], "delivered_s"],
+  delivered: ["events/s delivered", (t) => [rate(t.delivered_s), "", ""], "delivered_s"],
   behind: ["furthest behind", (t) => [count(t.behind), "events", ""], "behind"],
   blocked: ["streams blocked", (t) => [count(t.blocked), "", t.blocked ? "bad" : "good"]],
   lag: ["lag of groups", (t) => [count(t.group_lag), t.dead ? `${count(t.dead)} dead letters` : "", t.dead ? "odd" : ""]],
