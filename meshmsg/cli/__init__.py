@@ -20,8 +20,12 @@ import typer
 
 from meshmsg.cli import (
     bench,
+    cursor,
     demo,
     doctor,
+    drain,
+    evict,
+    group,
     keys,
     ledger,
     log,
@@ -124,6 +128,10 @@ _VERBS = (
     log,
     record,
     replay,
+    group,
+    cursor,
+    evict,
+    drain,
     sink,
     statsd,
     webhook,
