@@ -38,6 +38,7 @@ from meshmsg.cli import (
     sink,
     statsd,
     sub,
+    top,
     web,
     webhook,
 )
@@ -122,6 +123,7 @@ _VERBS = (
     sub,
     ledger,
     peers,
+    top,
     web,
     doctor,
     keys,
