@@ -52,6 +52,8 @@ class Platform:
     #: Where peers get their sockets, and the log its files; `None` for the system's.
     sockets: Any = None
     files: Any = None
+    #: At which moment of each second its peers do what they do once a second.
+    phase_s = 0.0
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     #: What the calling thread has used of a processor.
@@ -73,6 +75,7 @@ class Platform:
 
 
 SYSTEM = Platform()
+SYSTEM.phase_s = random.random()  # processes of a machine do not all wake up at once
 _current: ContextVar[Platform] = ContextVar("platform", default=SYSTEM)
 current = _current.get
 
