@@ -8,6 +8,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     otel                                    traces and figures through OpenTelemetry
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
     logs, keys, doctor                      what programs do without a peer: logs, keys, checks
+    _overview                               the whole mesh, from the figures of its peers
     testing                                 what users' own tests need
     _peer                                   what users hold; its node joins the rooms below
     _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks

@@ -7,8 +7,9 @@ I/O thread's time (`SHARE`).  Each gets what was there when it asked, or newer.
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from meshmsg import _platform
@@ -58,7 +59,7 @@ class Questions:
         self._is_fresh = is_fresh  # they have answered that
         self._check_running = check_running
         self._asked: dict[int, tuple[threading.Event, list[c.Answer], Link | bytes]] = {}
-        self._numbers = 0
+        self._numbers = itertools.count(1)
         self._for_stats: list[_Waiting] = []
         self._for_ledger: list[_Waiting] = []  # until subscribers are asked the next time
         self._for_status: list[tuple[_Waiting, int]] = []  # until these have answered
@@ -115,22 +116,53 @@ class Questions:
 
     def ask(self, target: Link | bytes, address: str, what: str, timeout: float) -> Any:
         """Ask another peer, from any thread but the I/O thread; raises `WaitTimeout`."""
-        event = _platform.new_event()
-        answer: list[c.Answer] = []
-        self._numbers += 1
-        number = self._numbers
-        self._asked[number] = (event, answer, target)
+        answer = self.ask_all({address: target}, what, timeout)[address]
+        if isinstance(answer, WaitTimeout):
+            raise answer
+        return answer
+
+    def ask_all(
+        self, targets: Mapping[str, Link | bytes], what: str, timeout: float
+    ) -> dict[str, Any]:
+        """Ask several peers at once, from any thread but the I/O thread, for `timeout` altogether.
+
+        For a peer that does not answer, or not so that it can be read, there is a `WaitTimeout`.
+        """
+        deadline = _platform.monotonic() + timeout
+        asked = {address: self._start(target, what) for address, target in targets.items()}
+        found = {}
         try:
-            self._control.post(target, c.Ask(number, what))
-            if not event.wait(timeout) or not answer:
-                self._check_running()
-                raise WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
+            for address, number in asked.items():
+                event, answer, _ = self._asked[number]
+                in_time = event.wait(max(0.0, deadline - _platform.monotonic()))
+                found[address] = self._read(answer) if in_time and answer else None
         finally:
-            del self._asked[number]
+            for number in asked.values():
+                del self._asked[number]
+        if None in found.values():
+            self._check_running()
+        return {
+            address: WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
+            if answer is None
+            else WaitTimeout(f"{address}: its {what} cannot be read: {answer}")
+            if isinstance(answer, ProtocolError)
+            else answer
+            for address, answer in found.items()
+        }
+
+    def _start(self, target: Link | bytes, what: str) -> int:
+        number = next(self._numbers)  # several threads ask
+        self._asked[number] = (_platform.new_event(), [], target)
+        self._control.post(target, c.Ask(number, what))
+        return number
+
+    @staticmethod
+    def _read(answer: list[c.Answer]) -> Any:
+        """What an answer says: here, as the I/O thread has others to serve."""
         try:
-            return c.decode_answer(answer[0])  # here: the I/O thread has others to serve
+            return c.decode_answer(answer[0])
         except ProtocolError as error:
-            raise WaitTimeout(f"{address}: its {what} cannot be read: {error}") from None
+            return error
 
     def kinds_awaited(self, source: Link | bytes) -> tuple[str, ...]:
         """Return which kinds of large messages somebody may send: an answer, if it was asked."""

@@ -476,15 +476,19 @@ class Peer(PeerBase):
 
     def ledger(self, timeout: float = 2.0) -> Ledger:
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
-        node = self._open_node()
-        node.publisher.subscribers.refresh(timeout)
-        return node.ledger()
+        return ledger_of(self, timeout)
 
-    def ask(self, what: str, timeout: float = 5.0) -> dict[str, Any]:
-        """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address."""
-        node = self._open_node()
-        targets = node.finder.questioned()
-        return {a: node.questions.ask(target, a, what, timeout) for a, target in targets.items()}
+    def ask(self, what: str, timeout: float = 5.0, *, strict: bool = True) -> dict[str, Any]:
+        """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address.
+
+        Raises `WaitTimeout` for one that does not answer in time; with `strict=False` it is left
+        out.
+        """
+        answers = ask_all(self, what, timeout)
+        for answer in answers.values() if strict else ():
+            if isinstance(answer, WaitTimeout):
+                raise answer
+        return {a: answer for a, answer in answers.items() if not isinstance(answer, WaitTimeout)}
 
     def watch_peers(self) -> PeerWatch:
         """Who joins, changes, leaves or is lost, to iterate over; those here already come first."""
@@ -538,6 +542,22 @@ def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
     places = ((c.label, c.received if c.received >= 0 else earlier) for c in behind)
     names = sorted({f"{label} at {place}" for label, place in places})
     return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
+
+
+def ask_all(peer: PeerBase, what: str, timeout: float) -> dict[str, Any]:
+    """What every connected peer says, by its address: a `WaitTimeout` for one that says nothing.
+
+    Waits as it would in a thread: not for an event loop.
+    """
+    node = node_of(peer)
+    return node.questions.ask_all(node.finder.questioned(), what, timeout)
+
+
+def ledger_of(peer: PeerBase, timeout: float) -> Ledger:
+    """What `ledger` returns.  Waits as it would in a thread: not for an event loop."""
+    node = node_of(peer)
+    node.publisher.subscribers.refresh(timeout)
+    return node.ledger()
 
 
 def node_of(peer: PeerBase) -> Node:

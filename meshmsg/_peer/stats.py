@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from meshmsg._groups.consumer import Member
 from meshmsg._receive.subscription_io import Intake
 from meshmsg.recovery.stream.receiver import StreamReceiver
+
+#: Of those that a subscription keeps.
+LOSSES_SHOWN = 8
 
 
 def inlet_stats(name: str, inlet: Intake | Member) -> dict[str, Any]:
@@ -44,6 +49,13 @@ def _unheard(intake: Intake) -> Counter[str]:
     return counters
 
 
+def _latest_losses(intake: Intake) -> list[dict[str, Any]]:
+    """The ranges that were lost last."""
+    losses = intake.losses  # grows meanwhile: places from its end stay
+    found = [losses[at] for at in range(-min(LOSSES_SHOWN, len(losses)), 0)]
+    return [msgspec.structs.asdict(loss) for loss in found]
+
+
 def repair_times(receiver: StreamReceiver | None) -> dict[str, Any]:
     """How long repairs took, once there was one."""
     times = None if receiver is None else receiver.repairs
@@ -57,6 +69,7 @@ def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
         "counters": dict(sorted((intake.counters + intake.foreign() + _unheard(intake)).items())),
         "evictions": list(intake.evictions),
         "refusals": dict(intake.refusals),
+        "losses": _latest_losses(intake),
         "sources": [
             {
                 **(source.receiver.counters if source.receiver else {}),

@@ -33,7 +33,7 @@ OPTIONS = {
     "connect": "connect",
     "discovery": "discovery",
     "count": "count",
-    "group": "multicast",
+    "group": "group",
     "interface": "interface",
     "mesh": "mesh",
     "name": "name",

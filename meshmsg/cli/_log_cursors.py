@@ -27,7 +27,7 @@ def cursor_object(summary: Summary, cursor: Cursor) -> dict[str, Any]:
     }
 
 
-def show(found: Sequence[Summary], *, json: bool) -> int:
+def show_cursors(found: Sequence[Summary], *, json: bool) -> int:
     """All cursors of these logs."""
     rows = table("", "cursor", "stream", "at", "moved", "holds", "events", "bytes", numbers=NUMBERS)
     for summary in found:
@@ -55,7 +55,7 @@ def show(found: Sequence[Summary], *, json: bool) -> int:
 NUMBERS = ("events", "bytes")
 
 
-def drop(folders: Sequence[LogFolder], name: str) -> int:
+def drop_cursors(folders: Sequence[LogFolder], name: str) -> int:
     """Forget a cursor, also while the log is written: its writer notices."""
     if (group := group_of(name)) is not None:
         raise usage("--drop", f"is of a work group: meshmsg log groups DIR --drop {group}")

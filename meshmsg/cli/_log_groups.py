@@ -30,7 +30,7 @@ def group_object(summary: Summary, group: GroupRecord) -> dict[str, Any]:
     }
 
 
-def show(found: Sequence[Summary], *, json: bool) -> int:
+def show_groups(found: Sequence[Summary], *, json: bool) -> int:
     """All groups of these logs."""
     rows = table("", "group", "stream", "floor", *NUMBERS, "order", "topics", numbers=NUMBERS)
     for summary in found:
@@ -53,7 +53,7 @@ def show(found: Sequence[Summary], *, json: bool) -> int:
     return status_of(found)
 
 
-def drop(folders: Sequence[LogFolder], name: str) -> int:
+def drop_groups(folders: Sequence[LogFolder], name: str) -> int:
     """Forget a group and what it has yet to do; a peer that is running notices."""
     known: list[str] = []
     dropped = 0

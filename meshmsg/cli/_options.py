@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg import (
+    ConfigError,
     Discovery,
     Feed,
     Monitor,
@@ -185,6 +186,14 @@ def seconds(option: str, text: str) -> float:
         return parse_time(option, text)
 
 
+def multicast_of(group: str) -> Multicast:
+    """The transport of `--multicast`; raises `ConfigError`."""
+    try:
+        return Multicast(group)
+    except ConfigError as error:
+        raise usage("--multicast", error.problem) from None
+
+
 def peer_from(
     kind: str,
     *,
@@ -238,7 +247,7 @@ def peer_from(
     if overflow is not None:
         declared = tuple(replace(stream, overflow=overflow) for stream in declared)
     if multicast is not None:
-        transport = Multicast(multicast)
+        transport = multicast_of(multicast)
         declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
     return Peer.from_config(settings)

@@ -12,7 +12,7 @@ from meshmsg import Multicast, Peer, Stream
 from meshmsg.cli._bench_worker import END, PING, TOPIC
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded, note
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Json, MulticastGroup, Quiet
+from meshmsg.cli._options import Json, MulticastGroup, Quiet, multicast_of
 from meshmsg.cli._tables import console, table
 from meshmsg.cli._values import to_json
 
@@ -54,7 +54,7 @@ def bench(
     quiet: Quiet = False,
 ) -> int:
     """See `HELP`."""
-    transport = None if multicast is None else Multicast(multicast)
+    transport = None if multicast is None else multicast_of(multicast)
     results = []
     for measure in ("events", "batches", "round trip"):
         note(f"measuring {measure} for {seconds:g} s", quiet=quiet)

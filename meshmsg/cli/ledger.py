@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg import Ledger, LedgerRow, Peer, WaitTimeout
+from meshmsg._overview import ledgers
 from meshmsg.cli._asking import ask
 from meshmsg.cli._found import answering, show_found
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
@@ -120,24 +121,15 @@ def show(found: Ledger) -> None:
 
 
 def merge(answers: Iterable[Mapping[str, Any]]) -> Ledger:
-    """One ledger of all answers: what both ends report is taken from the publisher.
-
-    Raises `WaitTimeout` for an answer that is not a ledger.
-    """
-    found: dict[tuple[str, int, str], tuple[bool, LedgerRow]] = {}
+    """One ledger of all answers; raises `WaitTimeout` for an answer that is not a ledger."""
+    answers = list(answers)
     for answer in answers:
         try:
-            rows = Ledger.from_dicts(answer["rows"]).rows
-            from_publisher = f"{answer['peer']}/"
-        except (KeyError, TypeError, ValueError):
+            ledgers.merge([answer])
+        except (AttributeError, KeyError, TypeError, ValueError):
             problem = "answered with something that is not a ledger"
             raise WaitTimeout(f"{answer.get('address', '?')} {problem}") from None
-        for row in rows:
-            key = (row.stream, row.epoch, row.subscription)
-            is_own = row.stream.startswith(from_publisher)
-            if key not in found or is_own > found[key][0]:
-                found[key] = (is_own, row)
-    return Ledger(tuple(row for _, (_, row) in sorted(found.items())))
+    return ledgers.merge(answers)
 
 
 def _settled(peer: Peer, timeout_s: float, settle_s: float | None) -> Ledger:

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg import Event, Loss, Position
-from meshmsg.cli import _log_cursors, _log_groups
 from meshmsg.cli._guard import BAD, GOOD, guarded, note, usage
 from meshmsg.cli._help import help_text
-from meshmsg.cli._log_cursors import cursor_object
-from meshmsg.cli._log_groups import group_object
+from meshmsg.cli._log_cursors import cursor_object, drop_cursors, show_cursors
+from meshmsg.cli._log_groups import drop_groups, group_object, show_groups
 from meshmsg.cli._log_problems import complain_of, status_of
 from meshmsg.cli._options import Json, Quiet
 from meshmsg.cli._tables import console, table
@@ -295,8 +294,8 @@ def cursors(
     """Show cursors, or drop one."""
     folders = _chosen(directory, stream)
     if name is not None:
-        return _log_cursors.drop(folders, name)
-    return _log_cursors.show([summarize(folder) for folder in folders], json=json)
+        return drop_cursors(folders, name)
+    return show_cursors([summarize(folder) for folder in folders], json=json)
 
 
 def groups(
@@ -308,8 +307,8 @@ def groups(
     """Show groups, or drop one."""
     folders = _chosen(directory, stream)
     if name is not None:
-        return _log_groups.drop(folders, name)
-    return _log_groups.show([summarize(folder) for folder in folders], json=json)
+        return drop_groups(folders, name)
+    return show_groups([summarize(folder) for folder in folders], json=json)
 
 
 # --- which ---

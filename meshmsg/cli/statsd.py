@@ -110,10 +110,10 @@ def statsd(
         if bind or raw or secret:
             raise usage("--to", "sends: --bind, --raw and secrets are for receiving")
         return _send(to, prefix or "meshmsg", interval_s, count, connect, mesh, quiet)
-    from meshmsg.statsd import StatsdServer, load_core
+    from meshmsg.statsd import StatsdServer
 
     with loading():
-        load_core()
+        StatsdServer.load()
     first = prefix or "statsd"
     peer = publishing_peer(
         "statsd",

@@ -21,7 +21,6 @@ from meshmsg import (
     EventsLost,
     Feed,
     Loss,
-    Multicast,
     Position,
     StartFrom,
     Subscription,
@@ -43,6 +42,7 @@ from meshmsg.cli._options import (
     Patterns,
     Quiet,
     Timeout,
+    multicast_of,
     peer_from,
     seconds,
     tell_addresses,
@@ -254,7 +254,7 @@ def _feeds(group: str | None, publisher: str | None) -> list[Feed]:
             "from the publisher",
         )
     peer, _, stream = publisher.partition("/")
-    transport = Multicast(group)
+    transport = multicast_of(group)
     try:
         return [Feed(peer, "**", transport, name=stream or None)]
     except ConfigError as error:

@@ -34,7 +34,7 @@ from meshmsg.statsd.udp_socket import StatsdInlet
 if TYPE_CHECKING:
     from meshmsg.statsd.aggregates import Aggregates, Figures
 
-__all__ = ["ReportSender", "StatsdReporter", "StatsdServer", "load_core"]
+__all__ = ["ReportSender", "StatsdReporter", "StatsdServer"]
 
 log = logging.getLogger("meshmsg.statsd")
 
@@ -65,6 +65,11 @@ class StatsdServer(Edge):
     saw in it, and with `raw=True` each sample is an event at `<prefix>.raw.<name>`.  With `secret`
     only packets signed as Brubeck's are taken.  Raises `ConfigError`, `BindError`.
     """
+
+    @staticmethod
+    def load() -> None:
+        """Load what adds metrics up, which the first server would; raises `ConfigError`."""
+        load_core()
 
     def __init__(
         self,

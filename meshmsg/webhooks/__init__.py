@@ -27,11 +27,11 @@ from meshmsg._model.units import one_of, parse_time, several
 from meshmsg._peer.peer import Peer
 from meshmsg.recovery.stream.ledger import Ledger
 from meshmsg.webhooks.server import WebhookServer
+from meshmsg.webhooks.types import Delivery, Endpoint
 
 if TYPE_CHECKING:
     from meshmsg.webhooks.runner import Runner
     from meshmsg.webhooks.store import Book
-    from meshmsg.webhooks.types import Delivery, Endpoint
 
 __all__ = ["Delivery", "Endpoint", "WebhookRegistry", "WebhookServer", "Webhooks"]
 

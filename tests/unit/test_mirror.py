@@ -14,6 +14,7 @@ COMPLETE = (
     "meshmsg/_groups",
     "meshmsg/_links",
     "meshmsg/_model",
+    "meshmsg/_overview",
     "meshmsg/_native.py",
     "meshmsg/_peer",
     "meshmsg/_platform",
