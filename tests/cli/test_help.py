@@ -20,7 +20,7 @@ from tests.support import processes
 
 VERBS = (
     *("pub", "sub", "ledger", "peers", "doctor", "keys", "log", "record", "replay"),
-    *("sink", "statsd", "webhook", "nng", "moldudp", "bench"),
+    *("sink", "statsd", "webhook", "nng", "moldudp", "web", "bench"),
 )
 
 
