@@ -92,19 +92,32 @@ def details(result: Result) -> list[str]:
 
 def played(attack: Attack, options: Options, shares: float) -> Iterable[Result]:
     """All rounds of an attack; of one that is only slow, the median of several plays counts."""
-    for messages, seed in rounds(attack, options, shares):
+    parts = list(rounds(attack, options, shares))
+    if len(parts) >= TRIES[0]:  # so many plays there are already
+        yield from judged_together([_played_once(attack, options, *part) for part in parts])
+        return
+    for messages, seed in parts:
         plays: list[Result] = []
         while not plays or is_open(plays):
-            plays.append(play(attack, options, messages, seed))
-            _tell(plays[-1], seed)
+            plays.append(_played_once(attack, options, messages, seed))
         yield judged(plays)
 
 
-def _tell(one: Result, seed: int) -> None:
-    """Say how far it is: several plays may stand behind a row."""
+def _played_once(attack: Attack, options: Options, messages: int, seed: int) -> Result:
+    """Play, and say how far it is: several plays may stand behind a row."""
+    one = play(attack, options, messages, seed)
     said = f"{one.excess:.2f} of the time allowed, others {one.others:.0%}"
     problems = "".join(f"; {text}" for text in one.problems)
     sys.stderr.write(f"{one.attack}, seed {seed}: {one.seconds:.0f} s, {said}{problems}\n")
+    return one
+
+
+def judged_together(plays: list[Result]) -> list[Result]:
+    """Rounds of one attack: that one of them is slow counts if the one in the middle is."""
+    tries = [round(one.excess, 2) for one in plays]
+    if sorted(plays, key=lambda one: one.excess)[len(plays) // 2].slow:
+        return plays
+    return [dataclasses.replace(one, slow=[], tries=tries) if one.slow else one for one in plays]
 
 
 def is_open(plays: list[Result]) -> bool:

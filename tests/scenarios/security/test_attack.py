@@ -12,7 +12,7 @@ import pytest
 
 from tests.attack.attacks import ATTACKS
 from tests.attack.play import Options, Result, bounded, play
-from tests.attack.run import OTHERS_MAX, details, is_open, judged
+from tests.attack.run import OTHERS_MAX, details, is_open, judged, judged_together
 
 #: Changed messages of each attack that takes any number of them.
 MESSAGES = 300
@@ -74,6 +74,19 @@ def test_beside_other_programs_more_plays_are_judged() -> None:
     plays = [played(1.1, 2 * OTHERS_MAX), played(1.2), played(0.5), played(0.6)]
     assert is_open(plays)
     assert judged([*plays, played(0.7)]).is_good
+
+
+@pytest.mark.parametrize(
+    ("excesses", "good"), [([1.1, 0.9, 0.8], True), ([1.1, 0.9, 1.2], False), ([0.5] * 4, True)]
+)
+def test_of_an_attack_of_several_rounds_the_one_in_the_middle_decides(
+    excesses: list[float], good: bool
+) -> None:
+    rows = judged_together([played(excess) for excess in excesses])
+    assert [row.excess for row in rows] == excesses
+    assert all(row.is_good for row in rows) is good
+    lost = Result("x", "", False, problems=["1 lost"])
+    assert not all(row.is_good for row in judged_together([*rows, lost]))
 
 
 class Scene:

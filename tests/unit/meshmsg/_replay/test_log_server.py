@@ -232,6 +232,21 @@ def test_credit_of_any_size_has_no_more_on_its_way_than_one_connection_may_have(
     assert world.parts()[-1].stop == 8
 
 
+def test_reads_of_one_connection_share_what_may_be_on_its_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_server, "PART_BYTES", 1)
+    world.read(6, 0, 8, number=9, credit=1)
+    wait_until(lambda: [read.waits for read in world.service._reads.values()] == [True])
+    [waiting] = world.service._reads.values()
+    # Of one read alone two parts would be on their way.
+    monkeypatch.setattr(log_server, "CREDIT_BYTES_MAX", waiting.ahead * 3 // 2)
+    world.read(6, 0, 8, credit=1 << 62)
+    wait_until(lambda: [read.waits for read in world.service._reads.values()] == [True, True])
+    [first] = [part for part in world.answers(Part) if part.number == 1]
+    assert (first.stop, first.done) == (4, False)
+
+
 def test_credit_of_a_read_that_is_over_is_told_and_its_end_is_not(world: World) -> None:
     world.service.on_message(ASKER, Credit(9, 0))
     assert world.sent == []
