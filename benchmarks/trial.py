@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from benchmarks.case import IDLE_RATE, ONE_WAY, RATES_OF, ROUND_TRIP, WIRE, Case
+from benchmarks.case import IDLE_RATE, LOSS_RATE, ONE_WAY, RATES_OF, ROUND_TRIP, WIRE, Case
 from benchmarks.crew import Crew
 from benchmarks.machine import cores, kept_awake
 from benchmarks.space import free_port, losing
@@ -52,6 +52,8 @@ class Effort:
             return self.warm_up(case) + round(trips * math.sqrt(self.scale))
         if case.kind == ONE_WAY:
             seconds = 1.5 if case.rate == IDLE_RATE else 1.0
+            if case.awake and case.rate < LOSS_RATE:
+                seconds = 3.0  # fewer events have no 99th percentile
             return self.warm_up(case) + round(case.rate * seconds * math.sqrt(self.scale))
         full = min(case.by.count, BYTES_A_SECOND / case.size_bytes)
         if case.subscribers > 1:
@@ -63,7 +65,12 @@ class Effort:
         return max(1, round(full * self.scale / POOL_EVENTS)) * POOL_EVENTS
 
     def warm_up(self, case: Case) -> int:
-        """Of them, those before the figures are taken."""
+        """Of them, those before the figures are taken.
+
+        Awake, one way, what comes in the first second: a peer that starts looks for others.
+        """
+        if case.kind == ONE_WAY and case.awake:
+            return case.rate
         return {ROUND_TRIP: 500, ONE_WAY: 20}.get(case.kind, 0)
 
 

@@ -32,11 +32,11 @@ from meshmsg._model.errors import ClosedError, EventTooLarge, MeshError, NoStrea
 from meshmsg._model.event import Position
 from meshmsg._model.topics import check_topic
 from meshmsg._native import COMPILED
-from meshmsg._platform import time_ns
 from meshmsg._publish.backpressure import StreamGates
 from meshmsg._publish.durable_streams import DurableSide
 from meshmsg._publish.event_runs import Run, check_notes, encode, runs_of
 from meshmsg._publish.flush_thread import GatheredSender
+from meshmsg._publish.hand_over import HandOver
 from meshmsg._publish.multicast_sender import PacketOutlet
 from meshmsg._publish.published_stream import Outlet, unconnected
 from meshmsg._publish.spill import SpillPlace
@@ -117,6 +117,9 @@ class PublisherSide:
     ) -> None:
         self._config = config
         self._tuning = config.tuning
+        platform = _platform.current()
+        self._monotonic = platform.monotonic  # at hand: asked for each event
+        self._time_ns = platform.time_ns
         self._clock_us = clock_us  # at the start
         self._wake = wake
         self._announce = announce
@@ -134,13 +137,14 @@ class PublisherSide:
         self._rush = Rush(RUSH_GAP_NS)
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
-        elif COMPILED and _platform.current().has_system_clock:
+        elif COMPILED and platform.has_system_clock:
             self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
         if spans is not None:
             self.publish = spans.one(self.publish, self.stream_of)  # type: ignore[method-assign]
             self.publish_all = spans.many(self.publish_all, self.stream_of)  # type: ignore[method-assign]
         self._dirty: deque[Outlet] = deque()
         self._sending = False  # a frame is leaving
+        self._hand_over = HandOver()
         self._published = 0  # events, when the streams were looked at last
         self.is_idle = True  #: nothing was published before that, since the look before
         self.gates = gates = StreamGates(streams, self._routes)
@@ -260,7 +264,7 @@ class PublisherSide:
         if outlet.tail is not None:
             return self._publish_durable(outlet, topic, data, raw, note, timeout, on_gate)
         while True:
-            now_ns = time_ns()
+            now_ns = self._time_ns()
             due = now_ns > outlet.due_ns
             if due and not outlet.count and note is None:
                 position = self._publish_idle(outlet, topic, data, now_ns, raw)
@@ -336,7 +340,7 @@ class PublisherSide:
                     break
                 self._send_open(outlet)
             self._follow_log(outlet)
-            now_ns = time_ns()
+            now_ns = self._time_ns()
             outlet.log.add([(topic, data, now_ns, raw, key, packed)])
             seq = outlet.next
             if note is not None:
@@ -392,12 +396,14 @@ class PublisherSide:
             if outlet.gated or self._rush.is_on(now_ns):
                 return None
             frame = sender.seal_run(
-                topic, (data,), now_ns, raw=raw, length=len(data), now=_platform.monotonic()
+                topic, (data,), now_ns, raw=raw, length=len(data), now=self._monotonic()
             )
             if frame is None:
                 return None
             self._send_frame(outlet, frame, now_ns)
-            return Position(outlet.stream, outlet.epoch, sender.sealed - 1)
+            position = Position(outlet.stream, outlet.epoch, sender.sealed - 1)
+        self._give_way(outlet)
+        return position
 
     def _publish_locked(
         self,
@@ -437,8 +443,19 @@ class PublisherSide:
             if (dense or self._rush.is_on(now_ns)) and outlet.size <= outlet.size_max:
                 outlet.due_ns = (outlet.sent_ns if dense else now_ns) + gather_ns
                 self._mark_dirty(outlet)  # if no further event comes, the gathering thread sends it
-            else:
-                self._send_open(outlet)
+                return
+            alone = outlet.count == 1
+            self._send_open(outlet)
+        if alone:
+            self._give_way(outlet)
+
+    def _give_way(self, outlet: Outlet) -> None:
+        """After a single event was sent: see that it leaves.  That time is part of the send."""
+        if outlet.packets is not None:
+            return  # it has left
+        took_ns = self._hand_over.give_way()
+        outlet.due_ns += took_ns
+        self._rush.pass_over(took_ns)
 
     def _mark_dirty(self, outlet: Outlet) -> None:
         """The open frame waits for the next event or for the gathering thread; needs no lock."""
@@ -527,12 +544,12 @@ class PublisherSide:
                 frame = sender.seal_run(
                     topic,
                     run.payloads,
-                    time_ns(),
+                    self._time_ns(),
                     raw=run.raw,
                     keys=run.keys,
                     headers=run.headers,
                     length=run.length,
-                    now=_platform.monotonic(),
+                    now=self._monotonic(),
                 )
                 if frame is not None:
                     break
@@ -551,6 +568,16 @@ class PublisherSide:
         keys = {} if key is None else {0: key}
         run = Run([payload], raw, keys, {0: headers}, len(payload))
         self.publish_run(outlet, topic, run, None, _nobody)
+
+    def publish_aside(self, outlet: Outlet, topic: str, data: Any) -> None:
+        """One event of the peer's own, on a stream that never blocks."""
+        payload, raw = encode(outlet, data)
+        self.publish_run(outlet, topic, Run([payload], raw, {}, {}, len(payload)), 0.0, _nobody)
+
+    def declare_aside(self, stream: Stream) -> Outlet:
+        """A stream of the peer's own."""
+        with self._lock:
+            return self._declare(stream)
 
     def find(self, topic: str) -> Outlet:
         """The stream of a topic; raises `NoStream`, `TopicError`."""
@@ -585,8 +612,8 @@ class PublisherSide:
         self._routes.clear()
 
     def _send_open(self, outlet: Outlet) -> None:
-        began_ns = time_ns()
-        frame = outlet.sender.seal(now=_platform.monotonic())
+        began_ns = self._time_ns()
+        frame = outlet.sender.seal(now=self._monotonic())
         if outlet.holds:
             self._send_safe(outlet)
         elif frame is not None:
@@ -596,7 +623,7 @@ class PublisherSide:
         """With the lock held: send what has become safe, in order, whoever published it."""
         if outlet.log is None or self._streams.fanout is None:
             return
-        for frame in outlet.sender.release(outlet.log.durable, now=_platform.monotonic()):
+        for frame in outlet.sender.release(outlet.log.durable, now=self._monotonic()):
             self._send_frame(outlet, frame)
 
     def _send_frame(self, outlet: Outlet, frame: bytes, began_ns: int = 0) -> None:
@@ -606,7 +633,7 @@ class PublisherSide:
         all_sent = self._sending = True
         try:
             if outlet.packets is not None:
-                all_sent = outlet.packets.send(frame, _platform.monotonic())
+                all_sent = outlet.packets.send(frame, self._monotonic())
             elif len(frame) > self._tuning.push_bytes_max:
                 # Pushed to a stalled subscriber, large frames would fill memory; each fetches its
                 # own.
@@ -620,13 +647,14 @@ class PublisherSide:
             self._sending = False
         if outlet.log is not None:
             outlet.log.want()
-        outlet.sent_ns = now_ns = time_ns()  # sending took its time, which says nothing of the load
+        # Sending took its time, which says nothing of the load.
+        outlet.sent_ns = now_ns = self._time_ns()
         if began_ns:
             took_ns = min(max(0, now_ns - began_ns), SEND_NS_MAX)
             outlet.send_ns += (took_ns - outlet.send_ns) // SEND_SHARE
         outlet.due_ns = now_ns + outlet.send_ns
         flow = outlet.sender.flow
-        now = _platform.monotonic()
+        now = self._monotonic()
         if (flow.is_shut() or flow.is_crowded(now)) if all_sent else outlet.is_shut():
             outlet.gated = True
             self._wake()

@@ -77,3 +77,7 @@ class Rush:
         gap_ns, self._last_ns = now_ns - self._last_ns, now_ns
         self._count = self._count + 1 if 0 <= gap_ns < self._gap_ns else 0
         return self._count > RUSH_DUES
+
+    def pass_over(self, took_ns: int) -> None:
+        """The thread that published has not run meanwhile."""
+        self._last_ns += took_ns

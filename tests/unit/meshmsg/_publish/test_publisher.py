@@ -21,6 +21,7 @@ from meshmsg import (
     Stream,
     TopicError,
 )
+from meshmsg._publish import hand_over
 from meshmsg._publish import publisher as module
 from meshmsg._wire.control import Evicted, StatusPlease
 from meshmsg._wire.frame import Frame
@@ -172,6 +173,48 @@ def test_an_event_that_finds_its_stream_idle_leaves_at_once(world: Publishing) -
     world.side.publish("a.x", b"one")
     sent = frame(taker)
     assert (sent.first, sent.payload_at(0), sent.topic_at(0)) == (0, b"one", "a.x")
+
+
+@pytest.fixture
+def yields(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One for each time that the processor was given away, for longer than a send takes."""
+    given: list[int] = []
+
+    def give() -> None:
+        given.append(1)
+        time.sleep(0.0001)
+
+    monkeypatch.setattr(hand_over, "sched_yield", give)
+    monkeypatch.setattr(hand_over, "LONG_S", 60.0)
+    return given
+
+
+def test_who_sent_one_event_gives_the_processor_to_zeromq(
+    world: Publishing, yields: list[int]
+) -> None:
+    for notes in ({}, {"key": "k"}):
+        world.outlet("a.x").due_ns = 0
+        world.side.publish("a.x", b"one", **notes)  # type: ignore[arg-type]
+    assert len(yields) == 2
+    world.side.publish_all("a.x", [b"one", b"two"], None, None, None)
+    assert len(yields) == 2
+
+
+def test_who_publishes_without_a_pause_gathers_after_the_processor_was_given_away(
+    world: Publishing, yields: list[int]
+) -> None:
+    for n in range(1000):
+        world.side.publish("a.x", n)
+    assert 0 < len(yields) < 300
+
+
+def test_streams_in_turn_are_a_rush_though_the_processor_is_given_away(yields: list[int]) -> None:
+    topics = [f"s{n}" for n in range(50)]
+    with Publishing(*map(Stream, topics)) as world:
+        for _ in range(20):
+            for topic in topics:
+                world.side.publish(topic, b"one")
+        assert 0 < len(yields) < 300
 
 
 def test_what_a_thread_leaves_behind_is_sent(world: Publishing) -> None:

@@ -49,6 +49,16 @@ def test_a_rush_is_many_dues_in_a_row_and_ends_with_a_pause() -> None:
     assert not rush.is_on(now)  # a clock that was set back
 
 
+def test_a_rush_goes_on_over_what_a_thread_did_not_run() -> None:
+    rush = Rush(RUSH_GAP_NS)
+    now = 10**18
+    for _ in range(RUSH_DUES + 1):
+        assert not rush.is_on(now)
+        rush.pass_over(2 * RUSH_GAP_NS)
+        now += 3 * RUSH_GAP_NS - 1
+    assert rush.is_on(now)
+
+
 def test_events_of_many_streams_in_turn_share_frames_and_all_arrive_in_order() -> None:
     count, each = 50, 400
     topics = [f"many.s{n}" for n in range(count)]
