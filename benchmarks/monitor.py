@@ -1,6 +1,8 @@
 """What a scrape each second costs: publishing and receiving with and without it, in one run.
 
-    python benchmarks/monitor.py [--rounds 6] [--window 4]
+    python benchmarks/monitor.py [--rounds 6] [--window 4] [--page]
+
+With `--page` the live page is open, too: its events of both peers are read as they come.
 
 A publisher and a subscriber, each in a process of its own with a monitor.  Windows with and
 without scrapes take turns, so that what else the machine does meets both alike.
@@ -23,6 +25,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from meshmsg import Peer, Stream
+from meshmsg.monitor import live
 
 PAYLOAD = b"x" * 64
 SETTLE_S = 0.2
@@ -32,12 +35,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a scrape each second costs.")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--window", type=float, default=4.0, help="seconds with, and without")
+    parser.add_argument("--page", action="store_true", help="with the live page open, too")
     given = parser.parse_args()
     for way in ("publish", "publish_many"):
-        measure(way, given.rounds, given.window)
+        measure(way, given.rounds, given.window, given.page)
 
 
-def measure(way: str, rounds: int, window_s: float) -> None:
+def measure(way: str, rounds: int, window_s: float, page: bool) -> None:
     """Print the events a second with and without scrapes, and the ratio of each round."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     sub_ours, sub_theirs = multiprocessing.get_context("spawn").Pipe()
@@ -53,7 +57,7 @@ def measure(way: str, rounds: int, window_s: float) -> None:
     ratios, rates = [], {True: [], False: []}  # type: ignore[var-annotated]
     for number in range(rounds):
         for scraped in (True, False) if number % 2 else (False, True):
-            rates[scraped].append(window(places, scraped, window_s))
+            rates[scraped].append(window(places, scraped, window_s, page))
         ratios.append(rates[True][-1] / rates[False][-1])
     for pipe, process in ((ours, publisher), (sub_ours, subscriber)):
         pipe.send("stop")
@@ -64,18 +68,20 @@ def measure(way: str, rounds: int, window_s: float) -> None:
     print(f"ratio {statistics.median(ratios):.3f} ({shown})")
 
 
-def window(places: list[tuple[str, int]], scraped: bool, window_s: float) -> float:
+def window(places: list[tuple[str, int]], scraped: bool, window_s: float, page: bool) -> float:
     """Events a second that reached the subscriber."""
     stopping = threading.Event()
-    thread = threading.Thread(target=scrape, args=(places, stopping))
+    threads = [threading.Thread(target=scrape, args=(places, stopping))]
+    if page:
+        threads += [threading.Thread(target=watch, args=(place, stopping)) for place in places]
     time.sleep(SETTLE_S)
-    if scraped:
+    for thread in threads if scraped else ():
         thread.start()
     began, first = time.monotonic(), received(places[1])
     time.sleep(window_s)
     rate = (received(places[1]) - first) / (time.monotonic() - began)
     stopping.set()
-    if scraped:
+    for thread in threads if scraped else ():
         thread.join()
     return rate
 
@@ -97,8 +103,16 @@ def scrape(places: list[tuple[str, int]], stopping: threading.Event) -> None:
         stopping.wait(1.0)
 
 
+def watch(place: tuple[str, int], stopping: threading.Event) -> None:
+    """As a page does that is open."""
+    with urllib.request.urlopen("http://{}:{}/events".format(*place), timeout=10) as answer:
+        while not stopping.is_set() and answer.readline():
+            pass
+
+
 def publish(pipe: Connection, way: str) -> None:
     """As fast as the subscriber takes it."""
+    live.KEEP_S = 0.0  # a window without a page has nothing of one
     stream = Stream("bench.**", overflow="block")
     with Peer("publisher", streams=stream, monitor="127.0.0.1:0", discovery="none") as peer:
         pipe.send((peer.address, *peer.monitor.address))
@@ -115,6 +129,7 @@ def publish(pipe: Connection, way: str) -> None:
 
 def subscribe(pipe: Connection, address: str) -> None:
     """Take all of it."""
+    live.KEEP_S = 0.0
     peer = Peer("subscriber", connect=address, monitor="127.0.0.1:0", discovery="none")
     with peer, peer.subscribe("bench.**") as events:
         pipe.send(peer.monitor.address)

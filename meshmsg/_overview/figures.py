@@ -91,8 +91,6 @@ class Log(msgspec.Struct):
     unsynced_bytes: Count = 0
     holds: Count = 0
     held_bytes: Count = 0
-    bytes: Count | None = None
-    retention: str = ""
     problem: str | None = None
     sync_s: Times | None = None
 

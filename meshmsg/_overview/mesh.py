@@ -100,8 +100,12 @@ class MeshView:
                 peer.figures, peer.state = answered[name], "here"
             elif name in cards:
                 peer.state = "silent"
-            elif peer.state not in ("left", "lost"):
-                peer.state = parting.get(name, "lost")
+            elif name in parting:
+                peer.state = parting[name]
+            elif peer.state == "here":  # how it went is told within the next look
+                peer.state = "silent"
+            elif peer.state == "silent":
+                peer.state = "lost"
             if peer.state in ("here", "silent"):
                 peer.seen_at = now
             elif now - peer.seen_at > GONE_S:

@@ -125,8 +125,6 @@ class LogRow(msgspec.Struct):
     path: str
     is_open: bool
     events: int
-    bytes: int | None
-    retention: str
     unsynced_bytes: int
     holds: int
     held_bytes: int

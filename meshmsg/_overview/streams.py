@@ -123,8 +123,6 @@ def _log(stream: Stream, log: Log) -> LogRow:
         path=log.path,
         is_open=log.open,
         events=log.next,
-        bytes=log.bytes,
-        retention=log.retention,
         unsynced_bytes=log.unsynced_bytes,
         holds=log.holds,
         held_bytes=log.held_bytes,

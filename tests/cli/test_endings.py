@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import termios
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +74,18 @@ def test_verb_that_waits_to_be_ended_hears_a_signal_wherever_it_is() -> None:
 
 def test_verb_whose_figures_nobody_reads_ends_when_it_is_told_to(tmp_path: Path) -> None:
     arguments = ["a.**", "--data-dir", str(tmp_path), "--bind", FREE, "--json", "--every", "1ms"]
-    command = [sys.executable, "-m", "meshmsg", "record", *arguments]
-    record = processes.start(command, stdout=subprocess.PIPE, bufsize=0)
-    assert record.stdout is not None
-    pipe, unread = record.stdout.fileno(), bytearray(4)
-    size = fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
-    line = len(record.stdout.readline())
-
-    def is_full() -> bool:
-        fcntl.ioctl(pipe, termios.FIONREAD, unread)
-        return size - int.from_bytes(unread, sys.byteorder) < line / 2
-
-    wait_until(is_full)
-    record.send_signal(signal.SIGTERM)
-    assert record.wait(60) == 0
+    unread, full = os.pipe()
+    try:
+        os.write(full, bytes(fcntl.fcntl(full, fcntl.F_SETPIPE_SZ, 4096)))
+        command = [sys.executable, "-m", "meshmsg", "record", *arguments]
+        record = processes.start(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert record.stderr is not None
+        assert "listening at" in record.stderr.readline()
+        record.send_signal(signal.SIGTERM)
+        assert record.wait(60) == 0
+    finally:
+        os.close(unread)
+        os.close(full)
 
 
 def test_ctrl_c_ends_pub_and_tells_what_was_published(start: Any) -> None:

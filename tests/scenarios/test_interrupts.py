@@ -26,6 +26,7 @@ from meshmsg._model.event import Loss
 from meshmsg._peer.peer import node_of
 from meshmsg.recovery.log.folder import find_logs
 from meshmsg.recovery.log.reader import LogReader
+from tests.support.waiting import wait_until
 
 LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 POINTS_MAX = 2000
@@ -158,7 +159,7 @@ def test_peer_whose_subscribe_was_interrupted_closes_at_once(group: str | None) 
                 interrupt.run_into(partial(subscribe, sub))
         except KeyboardInterrupt:  # which has a hold of all that was being made
             assert node is not None
-            assert node.stopped.is_set(), interrupt.stack
+            wait_until(node.stopped.is_set, PATIENCE_S, interrupt.stack)
         if interrupt.left:
             break
 

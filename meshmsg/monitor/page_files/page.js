@@ -30,9 +30,9 @@ const tables = {
   ], { key: (p) => p.name, state: (p) => (p.state === "here" ? (p.problem ? "bad" : "") : "gone"), hideEmpty: false }),
   streams: table("#streams", "Streams", [
     text("stream", "stream"),
-    num("events/s", "published_s", rate), { title: "last minutes", kind: "rate", plot: (s) => series.get(`rate ${s.stream}`) },
+    num("events/s", "published_s", rate), { title: "3 min", kind: "rate", plot: (s) => series.get(`rate ${s.stream}`) },
     num("behind", "behind", count, { cell: (s) => [count(s.behind), s.blocked ? "is-bad" : ""] }),
-    { title: "last minutes", kind: "lag", wide: true, plot: (s) => series.get(`behind ${s.stream}`) },
+    { title: "3 min", kind: "lag", wide: true, plot: (s) => series.get(`behind ${s.stream}`) },
     num("bytes/s", "bytes_s", bytes, wide), num("readers", "subscribers", count, { cell: (s) => count(s.subscribers + s.groups), ...wide }),
     num("kept", "buffer_bytes", bytes, wide), bad("lost", "lost"),
     { title: "", text: true, cell: (s) => (s.blocked ? [`blocked by ${s.blocked_by.join(", ") || "a receiver"}`, "is-bad"] : s.is_here ? [`${s.overflow}${s.transport === "tcp" ? "" : ", multicast"}`, ""] : ["its peer is away", ""]), ...wide },
@@ -45,7 +45,7 @@ const tables = {
   ], { rank: (s) => ({ blocking: 0, evicted: 1, away: 2, live: 3 }[s.state] ?? 4), state: (s) => ({ blocking: "bad", evicted: "bad", gone: "gone" }[s.state] ?? "") }),
   groups: table("#groups", "Work groups", [
     text("group", "name"), text("stream", "stream", { text: true }),
-    num("lag", "lag"), { title: "last minutes", kind: "lag", wide: true, plot: (g) => series.get(`lag ${g.stream} ${g.name}`) },
+    num("lag", "lag"), { title: "3 min", kind: "lag", wide: true, plot: (g) => series.get(`lag ${g.stream} ${g.name}`) },
     num("done /s", "acked_s", rate), num("in flight", "in_flight", count, wide),
     num("members", "members", count, { by: (g) => g.members.length, cell: (g) => [count(g.members.length), g.lag && !g.members.length ? "is-bad" : ""] }),
     num("again", "redelivered", count, { cell: (g) => [count(g.redelivered), g.redelivered ? "is-odd" : ""] }),
@@ -73,7 +73,7 @@ const tables = {
     num("in flight", "in_flight", count, wide), num("dead", "dead", count, wide), bad("lost", "lost"), text("state", "state", wide),
   ], { rank: (l) => (l.reconciles ? 1 : 0), state: (l) => (l.reconciles ? "" : "bad") }),
   logs: table("#logs", "Logs", [
-    text("stream", "stream"), num("events", "events"), num("size", "bytes", bytes), text("keeps", "retention", { cell: (l) => l.retention || "all" }),
+    text("stream", "stream"), num("events", "events"),
     num("unsynced", "unsynced_bytes", bytes, wide), num("held for", "holds", count, { cell: (l) => (l.holds ? `${l.holds} (${bytes(l.held_bytes)})` : "–"), ...wide }),
     num("sync p99", "sync_p99_s", time, wide), text("path", "path", { text: true, ...wide }),
     { title: "", text: true, cell: (l) => (l.problem || !l.is_open ? [l.problem || "not open", "is-bad"] : ["✓", "is-good"]) },
@@ -95,7 +95,7 @@ const picture = new Picture($("#mesh"), (peer) => {
 const tiles = {
   peers: ["peers here", (t) => [count(t.peers), t.gone ? `${t.gone} away` : "", t.gone ? "odd" : ""]],
   published: ["events/s published", (t) => [rate(t.published_s), `${bytes(t.bytes_s)}/s`, ""], "published_s"],
-  delivered: ["events/s delivered", (t) => [rate(t.delivered_s), `${t.streams} streams`, ""], "delivered_s"],
+  delivered: ["events/s delivered", (t) => [rate(t.delivered_s), "", ""], "delivered_s"],
   behind: ["furthest behind", (t) => [count(t.behind), "events", ""], "behind"],
   blocked: ["streams blocked", (t) => [count(t.blocked), "", t.blocked ? "bad" : "good"]],
   lag: ["lag of groups", (t) => [count(t.group_lag), t.dead ? `${count(t.dead)} dead letters` : "", t.dead ? "odd" : ""]],

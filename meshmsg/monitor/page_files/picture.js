@@ -121,7 +121,9 @@ export class Picture {
       if (shown.d !== d) shown.node.setAttribute("d", (shown.d = d));
       const width = (0.8 + 0.9 * Math.log10(1 + flow.delivered_s)).toFixed(1);
       if (shown.width !== width) shown.node.setAttribute("stroke-width", (shown.width = width));
-      shown.base = flow.blocking ? "flow blocks" : "flow";
+      const base = flow.blocking ? "flow blocks" : "flow";
+      if (flow.blocking && shown.base !== base) this.curves.append(shown.node); // on top
+      shown.base = base;
       this.markFlow(shown);
     }
     for (const key of left) {

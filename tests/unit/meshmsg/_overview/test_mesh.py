@@ -31,7 +31,11 @@ def test_peers_come_answer_and_go() -> None:
     assert row(first, "shop").roles == ["publisher"]
     assert row(first, "me").is_self
     gone = view.take(Look(peer("me"), changes=[("left", "mute")]), now=1.0)
+    assert (row(gone, "mute").state, row(gone, "shop").state) == ("left", "silent")
+    gone = view.take(Look(peer("me")), now=1.5)
     assert (row(gone, "mute").state, row(gone, "shop").state) == ("left", "lost")
+    told = view.take(Look(peer("me"), changes=[("left", "shop")]), now=1.7)
+    assert row(told, "shop").state == "left"
     (one,) = gone.streams
     assert (one.stream, one.is_here) == ("shop/s", False)
     back = view.take(Look(own, [peer("shop", stream("shop/s"))]), now=2.0)
