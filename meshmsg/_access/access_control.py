@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 from msgspec.structs import replace
@@ -136,6 +137,20 @@ class Gate:
             return ""
         name = self.grant(user).name or "nobody"
         return f"a peer that calls itself {peer!r} has the key of {name!r}"
+
+    def why_not_operate(self, user: bytes, host: str) -> str:
+        """Why somebody may not operate this peer; empty if it may.
+
+        Without keys everybody on the network could: so only programs on this machine may.
+        """
+        if self.keyring is None:
+            if not host or ip_address(host).is_loopback:
+                return ""
+            return "without keys only programs on its own machine may operate a peer"
+        if not self.apart or self.grant(user).operate:
+            return ""
+        name = self.grant(user).name or "nobody"
+        return f"the allow-list does not let {name!r} operate this peer: operate = true"
 
     def is_another(self, instance: int, user: bytes) -> bool:
         """Whether the number of a peer belongs to another key."""

@@ -9,6 +9,7 @@ Pure: text in, answers out.  `allow.toml` has one table for each peer:
     publish = ["quotes.**"]     # all topics if not given
     subscribe = []              # all topics if not given
     stats = false               # may ask for statistics and ledgers; true if not given
+    operate = true              # may pause and reset groups, evict, drain; false if not given
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STEPS_MAX = 1_000
 SEARCHES_MAX = 256
 #: Answers that are remembered.
 COVERS_MAX = 4_096
-_KEYS = ("name", "key", "publish", "subscribe", "stats")
+_KEYS = ("name", "key", "publish", "subscribe", "stats", "operate")
 _ELSE = "\0"  # a level that no pattern names
 
 
@@ -45,6 +46,7 @@ class Grant:
     publish: tuple[str, ...] = ("**",)
     subscribe: tuple[str, ...] = ("**",)
     stats: bool = True
+    operate: bool = False
 
     def may_publish(self, topics: str) -> bool:
         """Whether it may publish every topic of a pattern."""
@@ -127,15 +129,17 @@ def _grant(table: Any, where: str) -> Grant:
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"{where}.{key}", f"is not a key here: use {', '.join(_KEYS)}")
-    stats = table.get("stats", True)
-    if not isinstance(stats, bool):
-        raise ConfigError(f"{where}.stats", "is neither true nor false")
+    stats, operate = table.get("stats", True), table.get("operate", False)
+    for field, value in (("stats", stats), ("operate", operate)):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{where}.{field}", "is neither true nor false")
     return Grant(
         check_grant_name(f"{where}.name", table.get("name")),
         parse_public_key(f"{where}.key", table.get("key")),
         check_patterns(f"{where}.publish", table.get("publish", ["**"])),
         check_patterns(f"{where}.subscribe", table.get("subscribe", ["**"])),
         stats,
+        operate,
     )
 
 

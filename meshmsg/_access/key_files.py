@@ -121,6 +121,8 @@ def format_allow(grants: Iterable[Grant]) -> str:
             lines.append(f"subscribe = {_toml(list(grant.subscribe))}")
         if not grant.stats:
             lines.append("stats = false")
+        if grant.operate:
+            lines.append("operate = true")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -165,6 +167,7 @@ def describe(folder: Path) -> dict[str, object]:
                 "publish": list(grant.publish),
                 "subscribe": list(grant.subscribe),
                 "stats": grant.stats,
+                "operate": grant.operate,
             }
             for grant in read_allow(folder / ALLOW_NAME).values()
         ],

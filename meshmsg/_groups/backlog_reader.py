@@ -11,7 +11,7 @@ from meshmsg._groups.seat import Seat, Seats
 from meshmsg._model.errors import LogError, ProtocolError
 from meshmsg._publish.durable_streams import DurableSide
 from meshmsg._publish.streams import Streams
-from meshmsg._wire.control import Join, Start
+from meshmsg._wire.control import Start
 from meshmsg._wire.frame import Frame
 from meshmsg.recovery.groups.numbering import Line, Part, Past
 
@@ -83,11 +83,19 @@ class GroupDisk:
                     self._dispatch(seat, _platform.monotonic())
 
     def find_places(
-        self, join: Join, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]
+        self,
+        who: int,
+        group: str,
+        starts: Sequence[Start],
+        done: Callable[[dict[str, Line]], None],
+        put_off: Callable[[str], bool] = lambda problem: True,
     ) -> None:
-        """Have looked up in the logs where a new group starts, and go on with that."""
+        """Have looked up in the logs where a group starts, and go on with that.
+
+        What cannot be read now is tried again, for as long as `put_off` returns True.
+        """
         job = partial(self._find_places, starts, done)
-        self._durable.look_up((join.sub, join.group), f"group {join.group}", job)
+        self._durable.look_up((who, group), f"group {group}", job, put_off)
 
     def _find_places(
         self, starts: Sequence[Start], done: Callable[[dict[str, Line]], None]

@@ -76,6 +76,7 @@ class Member(Membership):
         self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
         self.evictions: deque[str] = deque(maxlen=100)
         self.closed = False
+        self.resting = False  #: takes no more work
         self.on_close: Callable[[], None] | None = None  #: while a coroutine waits
         self.refusal: PeerRefused | None = None
         self._inlet_closed = False
@@ -100,6 +101,7 @@ class Member(Membership):
                 address,
                 epochs,
                 link.data_key,
+                message.generations,
             )
         )
 
@@ -253,7 +255,7 @@ class Member(Membership):
     def _on_message(self, data: bytes) -> int:
         """Take work in; return how many events it has."""
         ticket = int.from_bytes(data[:8], "little")
-        if ticket not in self._valid:
+        if ticket not in self._valid or self.resting:
             self.counters["stray_work"] += 1  # of a membership that is over
             return 0
         try:
@@ -301,7 +303,8 @@ class Member(Membership):
 
     def _take_notice(self, notice: Notice) -> None:
         if isinstance(notice, Asked):
-            self._ask(notice)
+            if not self.resting:
+                self._ask(notice)
         elif isinstance(notice, Attached):
             self._attach(notice)
         elif isinstance(notice, Parted):
@@ -396,7 +399,10 @@ class Member(Membership):
     def _post_settle(self, link: Any, settle: Settle) -> None:
         if not settle.closed:
             self._post(link, settle)
-            return
+        else:
+            self._post_received(link, settle)
+
+    def _post_received(self, link: Any, settle: Settle) -> None:
         # What was sent and is not among it comes to nobody: it was never opened.
         came = [(s.info.name, s.received) for s in self.sources() if s.link is link]
 
@@ -435,6 +441,44 @@ class Member(Membership):
             if not self._unanswered:
                 self.seen_off.set()
 
+    @property
+    def in_hand(self) -> int:
+        """Events that the application has, and has said nothing of."""
+        books = {id(source.books): source.books for source in self._sources()}
+        handed = sum(one.delivered - one.acked for one in books.values())
+        return max(0, handed - length_hint(self.iterator) - self.counters["nacked"])
+
+    def rest(self) -> None:
+        """Take no more work: what the application has not seen goes back, the rest it finishes."""
+        with self.lock:
+            if self.closed or self.resting:
+                return
+            self._give_back()
+            self.resting = True
+            for link in list(self._links.values()):
+                # First, or what goes back would come again: no more, and what did not come is for
+                # others.
+                self._post_received(link, Settle(self.sub, []))
+            self.say()
+
+    def _give_back(self) -> None:
+        """Return what the application has not seen."""
+        left = run_out(self.iterator)
+        batch = self.current
+        self._read_inbox()
+        while (data := self._inlet.recv()) is not None:
+            self._on_message(data)
+        if batch is not None and left:
+            whole = list(batch.indices)
+            handed = whole[: len(whole) - left]
+            self._return(batch, whole[len(whole) - left :])
+            batch.source.books.delivered -= left
+            self.current = self._part_of(batch, handed) if handed else None
+        for item in self._ready:
+            if isinstance(item, WorkBatch):
+                self._return(item, list(item.indices))
+        self._ready = deque(item for item in self._ready if isinstance(item, Loss))
+
     def close(self) -> None:
         """Close the socket."""
         self.closed = True
@@ -449,21 +493,9 @@ class Member(Membership):
             told()
 
     def _say_good_bye(self) -> None:
-        left = run_out(self.iterator)  # what goes to others is not for us any more
-        batch = self.current
-        self._read_inbox()
-        while (data := self._inlet.recv()) is not None:
-            self._on_message(data)
-        if batch is not None and left:
-            whole = list(batch.indices)
-            self._return(batch, whole[len(whole) - left :])
-            if self._auto:
-                self._ack_places(batch, whole[: len(whole) - left])
-        elif batch is not None and self._auto:
-            self.ack_batch(batch)
-        for item in self._ready:
-            if isinstance(item, WorkBatch):
-                self._return(item, list(item.indices))
+        self._give_back()  # what goes to others is not for us any more
+        if self.current is not None and self._auto:
+            self.ack_batch(self.current)
         self._ready.clear()
         self.say(closed=True)
 

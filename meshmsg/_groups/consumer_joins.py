@@ -190,7 +190,7 @@ class Membership(Settler):
                     continue
                 while (said := settlement_of(source)) is not None:
                     known.say(self._number, said.acks, said.nacks)
-                name, epoch = source.info.name, source.epoch
+                name, epoch, era = source.info.name, source.epoch, source.generation or 0
                 done, held = known.done(), known.held()
                 nacks = known.failed()[-left:] if left else []
                 left -= len(nacks)
@@ -200,11 +200,10 @@ class Membership(Settler):
                     known.forgotten = 0
                 done, held = done[:left], held[: max(0, left - len(done))]
                 left -= len(done) + len(held)
-                claims += [Claimed(name, epoch, [], some) for some in pieces_of(nacks, NACKS_MAX)]
-                claims += [Claimed(name, epoch, some) for some in pieces_of(done, ACK_RANGES_MAX)]
-                claims += [
-                    Claimed(name, epoch, held=some) for some in pieces_of(held, ACK_RANGES_MAX)
-                ]
+                claimed = partial(Claimed, name, epoch, generation=era)
+                claims += [claimed(nacks=some) for some in pieces_of(nacks, NACKS_MAX)]
+                claims += [claimed(acks=some) for some in pieces_of(done, ACK_RANGES_MAX)]
+                claims += [claimed(held=some) for some in pieces_of(held, ACK_RANGES_MAX)]
             return claims, self._number
 
     def on_kept(self, link: Any, message: Kept) -> None:
@@ -235,6 +234,7 @@ class Membership(Settler):
         for name, epoch in notice.epochs.items():
             source = self._offered.get(name)
             if source is not None:
+                source = self._enter_generation(source, notice.generations.get(name, 0))
                 if source.epoch != epoch:
                     source = self._offered[name] = self._renew(source, epoch)
                 source.start = None
@@ -265,6 +265,20 @@ class Membership(Settler):
         self._asked.pop(id(notice.link), None)
         if any(source.acks or source.ack_ranges or source.nacks for source in self._sources()):
             self.say()  # what came between the two
+
+    def _enter_generation(self, source: WorkSource, generation: int) -> WorkSource:
+        """The group was reset if it has another generation: what is in hand is not ours.
+
+        It will come again, or not; what is said of it still ends in the old source.
+        """
+        known, source.generation = source.generation, generation
+        if known is None or known == generation:
+            return source
+        self.counters["groups_reset"] += 1
+        for key in [key for key in self._older if key[0] == source.wire_id]:
+            del self._older[key]
+        new = self._offered[source.info.name] = source.renewed(source.epoch)
+        return new
 
     def _renew(self, source: WorkSource, epoch: int) -> WorkSource:
         """A stream's publisher has started anew: the same numbers mean other events now.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from meshmsg._model.codecs import Codec
@@ -56,6 +56,7 @@ class Attached:
     address: str
     epochs: dict[str, int]
     key: bytes = b""  #: what the socket there must have
+    generations: Mapping[str, int] = field(default_factory=dict)  #: of the group, where not 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from meshmsg import _platform
 from meshmsg._groups.backlog_reader import GroupDisk
 from meshmsg._groups.dead_letters import DeadLetters, Publish
 from meshmsg._groups.group_messages import on_line, policy_of, takes_all_of
+from meshmsg._groups.group_operator import GroupOperator
 from meshmsg._groups.progress_store import GroupKeeper, Saved
+from meshmsg._groups.redrive import Redriver
 from meshmsg._groups.roster import GroupRoll, RemoteMember
-from meshmsg._groups.seat import Seat, Seats, group_stats, live_row, row_of
+from meshmsg._groups.seat import Seat, Seats, group_stats, live_row, reset_row, row_of
 from meshmsg._model.config import PeerConfig, Stream, check_group
 from meshmsg._model.errors import BindError, LogError, MeshError
 from meshmsg._model.message_fields import NACK_RANGES_MAX, as_text
@@ -32,6 +34,7 @@ from meshmsg._wire.control import (
     Gone,
     Join,
     Joined,
+    Page,
     Settle,
     Settlement,
     Start,
@@ -115,6 +118,26 @@ class GroupSide:
             self._take_in,
         )
         self._disk = GroupDisk(streams, self.seats, durable, self._dispatch)
+        self.operator = GroupOperator(
+            streams.changed,
+            self.seats,
+            self.members,
+            self.keeper,
+            self._disk,
+            self._dispatch,
+            self._restart,
+            self._put_out,
+            wake,
+        )
+        self.redriver = Redriver(
+            streams.changed,
+            streams.counters,
+            self.seats,
+            durable.replay.submit,
+            lambda: streams.fanout is not None,
+            self.keeper,
+            self._dispatch,
+        )
         self._finished: deque[LedgerRow] = deque(maxlen=FINISHED_MAX)
         self._resolved: list[tuple[bytes, str, Join, Places]] = []
         self._later: deque[tuple[float, bytes, int]] = deque()
@@ -202,6 +225,39 @@ class GroupSide:
         outlet.sender.flow.release(seat.claim.sub, now=now)
         self._reopen(outlet)
 
+    def _restart(self, old: Seat, start: int, line: Line | None, now: float) -> Seat:
+        """A group begins anew elsewhere: what its members have is not theirs any more."""
+        outlet, group = old.outlet, old.group
+        place = (line or Line(outlet.epoch)).place(start)
+        skipped = group.unsettled_before(group.shelf.line.locate(*place))
+        self._finished.append(reset_row(old, skipped))
+        redriven = group.redriven
+        if old.dead is not None and place < group.shelf.line.place(group.floor):
+            # Events that were given up come again by this: their letters must not bring them too.
+            redriven = old.dead.epoch, old.dead.sender.next
+        for member in [m for m in self.members.values() if m.seats.get(outlet.stream) is old]:
+            del member.seats[outlet.stream]
+            self._drop(member, "the group was reset", now)
+        self.keeper.replace(old)
+        self.seats.remove(old)
+        outlet.sender.flow.release(old.claim.sub, now=now)
+        seat = self._new_seat(outlet, group.name, start, group.policy, line, declared=old.declared)
+        seat.proven = old.proven
+        seat.group.generation = group.generation + 1
+        seat.group.paused, seat.group.redriven = group.paused, redriven
+        if (founder := self._founders.pop(id(old), None)) is not None:
+            self._founders[id(seat)] = founder
+        self.keeper.save_now(seat)
+        self._reopen(outlet)
+        self._streams.changed.notify_all()
+        return seat
+
+    def _put_out(self, member: RemoteMember, reason: str, now: float) -> None:
+        """A member is to go, and not to ask again."""
+        self._drop(member, reason, now, tell=False)
+        self._counters["members_evicted"] += 1
+        self._control.post(member.link, Unjoined(member.sub, reason, refused=True))
+
     # --- members ---
 
     def on_join(
@@ -223,7 +279,7 @@ class GroupSide:
             return
         if places is None and (far := self._far_starts(join)):
             resolved = partial(self._on_places, link, peer, join)
-            self._disk.find_places(join, far, resolved)
+            self._disk.find_places(join.sub, join.group, far, resolved)
             return
         member = self.members.get(join.sub)
         before: RemoteMember | None = None
@@ -259,7 +315,13 @@ class GroupSide:
             for sealed in [seat.outlet.sender.sealed]
         ]
         addresses = member.work.addresses
-        self._control.post_pages(link, lambda some, _: Joined(join.sub, some, addresses), tails)
+        generations = {name: seat.group.generation for name, seat in member.seats.items()}
+
+        def joined(some: list[Tail], _: Page) -> Joined:
+            eras = {tail.stream: era for tail in some if (era := generations[tail.stream])}
+            return Joined(join.sub, some, addresses, eras)
+
+        self._control.post_pages(link, joined, tails)
         if member.work.connected and member.lost_at is None:
             self._enter(member, now)
 
@@ -389,7 +451,8 @@ class GroupSide:
     def _take_in(self, seat: Seat, member: RemoteMember, now: float) -> None:
         seat.empty_since = None
         seat.proven = True
-        seat.outlet.sender.flow.take_back(seat.claim, now=now)
+        if not seat.is_set_aside:
+            seat.outlet.sender.flow.take_back(seat.claim, now=now)
         seat.group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
         self._dispatch(seat, now)
         self._streams.changed.notify_all()
@@ -582,6 +645,8 @@ class GroupSide:
             stop=sender.next,
             now=now,
         )
+        if seat.is_set_aside and not claim.away:  # caught up by what its members still had in hand
+            sender.flow.let_go(claim, now=now)
         if seat.outlet.gated:
             self._reopen(seat.outlet)
         self._streams.changed.notify_all()
@@ -601,6 +666,7 @@ class GroupSide:
 
     def on_tick(self, now: float) -> float:
         """Take back what is overdue, forget groups that nobody came back to."""
+        self.operator.on_tick(now)
         resolved, self._resolved = self._resolved, []
         for link, peer, join, places in resolved:
             try:
@@ -663,7 +729,10 @@ class GroupSide:
         return [
             seat.claim
             for seat in self.seats.of(outlet.stream)
-            if seat.claim.away and seat.group.floor < stop and (seat.awaited or self._present(seat))
+            if seat.claim.away
+            and seat.group.floor < stop
+            and not seat.is_set_aside
+            and (seat.awaited or self._present(seat))
         ]
 
     def rows(self) -> list[LedgerRow]:

@@ -49,7 +49,8 @@ def had_by(group: WorkGroup, sub: int, claim: Claimed) -> Claimed:
     refused = [(nack.seq, nack.seq + 1, nack.attempt) for nack in claim.nacks]
     numbers = {first for first, _, _ in had(refused)}
     nacks = [nack for nack in claim.nacks if nack.seq in numbers]
-    return Claimed(claim.stream, epoch, had(claim.acks), nacks, had(claim.held))
+    acks, held = had(claim.acks), had(claim.held)
+    return Claimed(claim.stream, epoch, acks, nacks, held, claim.generation)
 
 
 def takes_all_of(policy: GroupPolicy, topics: str) -> bool:

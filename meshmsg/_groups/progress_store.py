@@ -154,14 +154,18 @@ class GroupKeeper:
         self.want(seat)
         return False
 
-    def forget(self, seat: Seat) -> None:
-        """A group was given up."""
-        if not seat.kept:
-            return
+    def replace(self, seat: Seat) -> None:
+        """A group goes on in another seat, which is saved over this one."""
         seat.kept = False
         self._dirty.pop(id(seat), None)
         self._held_at.pop(id(seat), None)
         self._saved.pop(id(seat), None)
+
+    def forget(self, seat: Seat) -> None:
+        """A group was given up."""
+        if not seat.kept:
+            return
+        self.replace(seat)
         if seat.dropped:
             return
         with self._disk:  # whoever has it does not wait for the publishing side's lock

@@ -79,7 +79,7 @@ class GroupRoll:
         """An earlier start has left a group with these members."""
         seat.names = set(names)
         seat.awaited = set(names)
-        seat.group.paused = bool(seat.awaited)
+        seat.group.recalling = bool(seat.awaited)
 
     def note_claims(self, link: bytes, join: Join) -> None:
         """A member says a part of what it had; of one that can have had nothing, nothing is kept.
@@ -146,8 +146,14 @@ class GroupRoll:
         group.join(member.sub, member.label, member.prefetch, member.ack_timeout_s, now=now)
         group.pause(member.sub)  # it gets more when it is connected
         line = group.shelf.line
-        # Of other epochs all is settled.
-        claims = [claim for claim in claims if line.offset(claim.epoch) is not None]
+        # Of other epochs all is settled; of before a reset nothing is the member's.
+        others = [claim for claim in claims if claim.generation != group.generation]
+        self._counters["stale_acks"] += sum(claim.pieces for claim in others)
+        claims = [
+            claim
+            for claim in claims
+            if claim.generation == group.generation and line.offset(claim.epoch) is not None
+        ]
         stale = group.recall(
             member.sub,
             [ack for c in claims for ack in on_line(line, c.epoch, c.acks)],
@@ -162,9 +168,9 @@ class GroupRoll:
             self._counters["stale_acks"] += stale
 
     def _resume(self, seat: Seat) -> None:
-        if seat.group.paused and not seat.awaited:
+        if seat.group.recalling and not seat.awaited:
             log.info("group %s of %s goes on", seat.group.name, seat.outlet.stream)
-            seat.group.paused = False
+            seat.group.recalling = False
 
     def admit(self, seat: Seat, member: RemoteMember, now: float) -> None:
         """A member is connected: it gets work as soon as the disk knows of it."""

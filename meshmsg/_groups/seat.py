@@ -43,6 +43,11 @@ class Seat:
         #: How long it stays without members; `None`: for ever.
         self.keep_s = float(keep) if keep is not None else None if self.kept else KEEP_S
 
+    @property
+    def is_set_aside(self) -> bool:
+        """Return True for a durable group that is paused: its work is in the log, and waits."""
+        return self.kept and self.group.paused
+
 
 class Seats:
     """All groups on all streams of a peer."""
@@ -93,6 +98,25 @@ def row_of(seat: Seat, stop: int, state: str, *, in_flight: int) -> LedgerRow:
     )
 
 
+def reset_row(seat: Seat, skipped: int) -> LedgerRow:
+    """The row of a group that begins anew: what it has settled, and what nobody of it will have."""
+    group = seat.group
+    lost = {**group.lost, **({"reset": group.lost["reset"] + skipped} if skipped else {})}
+    settled = group.acked + group.filtered + group.dead + sum(lost.values())
+    return LedgerRow(
+        stream=seat.outlet.stream,
+        epoch=seat.outlet.epoch,
+        subscription=f"group {group.name}",
+        published=settled,
+        delivered=group.acked,
+        filtered=group.filtered,
+        lost=lost,
+        in_flight=0,
+        state="reset",
+        dead=group.dead,
+    )
+
+
 def live_row(seat: Seat) -> LedgerRow:
     """The row of a group that is there."""
     group, next_ = seat.group, seat.outlet.sender.next
@@ -108,6 +132,8 @@ def group_stats(seat: Seat) -> dict[str, Any]:
         "name": group.name,
         "order": group.policy.order,
         "max_attempts": group.policy.max_attempts,
+        "paused": group.paused,
+        "generation": group.generation,
         "topics": list(group.policy.patterns),
         "lag": group.pending(next_) + group.in_flight,
         "pending": group.pending(next_),

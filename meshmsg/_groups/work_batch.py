@@ -60,6 +60,7 @@ class WorkSource:
         "codec",
         "delivered",
         "epoch",
+        "generation",
         "in_ranges",
         "info",
         "joined",
@@ -79,6 +80,7 @@ class WorkSource:
         self.link = link
         self.codec = codec
         self.epoch = info.epoch
+        self.generation: int | None = None  #: of the group there, once a publisher has taken us
         self.joined = False
         self.seen_at = _platform.monotonic()  #: when its publisher was last seen to be there
         self.start: Start | None = None  #: what was asked for, until a publisher has taken us
@@ -102,7 +104,7 @@ class WorkSource:
     def renewed(self, epoch: int) -> WorkSource:
         """The same stream from another start of its publisher, with nothing to be said."""
         new = WorkSource(self.info, self.wire_id, self.link, self.codec)
-        new.epoch = epoch
+        new.epoch, new.generation = epoch, self.generation
         new.delivered, new.redelivered, new.acked = self.delivered, self.redelivered, self.acked
         return new
 
@@ -110,6 +112,7 @@ class WorkSource:
         """Of the same publisher, work that an earlier start of it has left."""
         old = WorkSource(self.info, self.wire_id, self.link, self.codec)
         old.epoch, old.joined, old.books = epoch, True, self
+        old.generation = self.generation
         return old
 
 

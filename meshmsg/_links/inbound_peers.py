@@ -38,6 +38,12 @@ CLIENTS_MAX = 10_000
 CUT_S = 10.0
 
 
+class Note(Protocol):
+    """Writes into the audit stream."""
+
+    def __call__(self, what: str, **fields: object) -> None: ...
+
+
 class Streams(Protocol):
     """What can be had of this peer: its own streams, and those that are recorded here."""
 
@@ -82,6 +88,7 @@ class Reception:
         links: Links,
         namesakes: Namesakes,
         streams: Streams,
+        note: Note,
     ) -> None:
         self.clients = clients
         self._config = config
@@ -98,6 +105,7 @@ class Reception:
         self._links = links
         self._namesakes = namesakes
         self._streams = streams
+        self._note = note
         self._shares: TimeShares[Owner, Request] = TimeShares()
         #: When connections were cut: what they had said before is not heeded any more.
         self._cut: dict[bytes, float] = {}
@@ -249,8 +257,12 @@ class Reception:
             text = "refused %s at %s: %s"
             self._guard.notes.write(level, text, hello.peer, where, reason, by=where)
             self._control.post(identity, c.Refused(reason))
+            if reason != ITSELF:
+                self._note("refused", peer=hello.peer, host=request.host, reason=reason)
             return
         client = self.clients[identity] = Client(hello, request.host, request.user, now)
+        if known is None:
+            self._note("connected", peer=hello.peer, host=request.host, software=hello.software)
         self._welcome(identity, client)
         self._links.on_hello(hello, request.host)
 
@@ -307,6 +319,7 @@ class Reception:
 
     def _forget(self, identity: bytes, now: float, *, silent: bool = False) -> None:
         client = self.clients.pop(identity)
+        self._note("silent" if silent else "left", peer=client.peer, host=client.host)
         self._shares.forget(identity)
         self._links.forget_back(client.instance)
         self._streams.forget(identity, now, client.last_seen if silent else None)
@@ -328,7 +341,23 @@ class Reception:
         for identity, client in list(self.clients.items()):
             if client.user in users:
                 log.warning("%s is cut off", client.peer)
+                self._note(
+                    "cut_off", peer=client.peer, host=client.host, reason="its rights changed"
+                )
                 self._forget(identity, now)
+
+    def put_out(self, peer: str, reason: str, now: float, dry_run: bool) -> list[dict[str, object]]:
+        """Cut off a peer by its name, and tell it not to come again."""
+        rows: list[dict[str, object]] = []
+        for identity, client in list(self.clients.items()):
+            if client.peer == peer:
+                rows.append({"peer": client.peer, "host": client.host})
+                if not dry_run:
+                    self._control.counters["peers_evicted"] += 1
+                    self._note("cut_off", peer=client.peer, host=client.host, reason=reason)
+                    self._control.post(identity, c.Refused(reason))
+                    self._forget(identity, now)
+        return rows
 
 
 def _apart(known: list[tuple[T, bool]]) -> tuple[list[T], list[T]]:

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from meshmsg import _platform
 from meshmsg._links.outbound_peer import Link
 from meshmsg._model.errors import ProtocolError, WaitTimeout
@@ -128,8 +130,24 @@ class Questions:
 
         For a peer that does not answer, or not so that it can be read, there is a `WaitTimeout`.
         """
+        return self._gather(targets, lambda number: c.Ask(number, what), f"its {what}", timeout)
+
+    def operate(
+        self, targets: Mapping[str, Link], order: c.Operate, timeout: float
+    ) -> dict[str, Any]:
+        """Have several peers do something, likewise."""
+        text = f"{order.action!r}, which earlier releases do not know"
+        return self._gather(targets, lambda number: replace(order, number=number), text, timeout)
+
+    def _gather(
+        self,
+        targets: Mapping[str, Link | bytes] | Mapping[str, Link],
+        make: Callable[[int], c.Message],
+        what: str,
+        timeout: float,
+    ) -> dict[str, Any]:
         deadline = _platform.monotonic() + timeout
-        asked = {address: self._start(target, what) for address, target in targets.items()}
+        asked = {address: self._start(target, make) for address, target in targets.items()}
         found = {}
         try:
             for address, number in asked.items():
@@ -142,18 +160,18 @@ class Questions:
         if None in found.values():
             self._check_running()
         return {
-            address: WaitTimeout(f"{address}: no answer about its {what} in {timeout:g} s")
+            address: WaitTimeout(f"{address}: no answer about {what} in {timeout:g} s")
             if answer is None
-            else WaitTimeout(f"{address}: its {what} cannot be read: {answer}")
+            else WaitTimeout(f"{address}: {what} cannot be read: {answer}")
             if isinstance(answer, ProtocolError)
             else answer
             for address, answer in found.items()
         }
 
-    def _start(self, target: Link | bytes, what: str) -> int:
+    def _start(self, target: Link | bytes, make: Callable[[int], c.Message]) -> int:
         number = next(self._numbers)  # several threads ask
         self._asked[number] = (_platform.new_event(), [], target)
-        self._control.post(target, c.Ask(number, what))
+        self._control.post(target, make(number))
         return number
 
     @staticmethod

@@ -317,6 +317,9 @@ class PeerConfig:
     monitor: Monitor | None = None
     """Where its figures are shown: `"127.0.0.1:9401"`, or a `Monitor`; `None`: what
     `MESHMSG_MONITOR` says, or nowhere."""
+    audit: bool | str = False
+    """Publish who connected, was refused, was cut off and changed what, as `mesh.audit.**`;
+    `"log"`: durably, in `data_dir`."""
     otel: bool | None = None
     """Whether it has traces and metrics through OpenTelemetry; `None`: what `MESHMSG_OTEL` says,
     or not."""
@@ -381,6 +384,10 @@ class PeerConfig:
             raise ConfigError("security", problem)
         self._check_secured()
         set_field(self, "monitor", Monitor.of(self.monitor))
+        if self.audit not in (True, False, "log"):
+            raise ConfigError("audit", f"{self.audit!r} is not True, False or 'log'")
+        if self.audit == "log" and self.data_dir is None:
+            raise ConfigError("data_dir", "audit='log' keeps a log: say where, data_dir='./data'")
         if self.otel is not None and not isinstance(self.otel, bool):
             raise ConfigError("otel", f"{self.otel!r} is not true or false")
         if not isinstance(self.tuning, Tuning):

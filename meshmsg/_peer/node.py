@@ -35,6 +35,9 @@ from meshmsg._model.event import Position
 from meshmsg._model.message_fields import GROUPS_MAX
 from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
+from meshmsg._peer.audit import Audit
+from meshmsg._peer.draining import Draining
+from meshmsg._peer.operations import Operations
 from meshmsg._peer.served_streams import ServedStreams
 from meshmsg._peer.stats import inlet_stats
 from meshmsg._publish.publisher import PublisherSide, Spans
@@ -91,6 +94,9 @@ class Node:
     links: Links
     namesakes: Namesakes
     reception: Reception
+    operations: Operations
+    audit: Audit
+    draining: Draining
 
     def __init__(self, config: PeerConfig, software: str, spans: Spans | None = None) -> None:
         self.config = config
@@ -132,6 +138,7 @@ class Node:
             self._end_farewells,
             self.gate.on_tick,
             self.connections.on_tick,
+            self.audit.on_tick,
         ]
         if self.recorder is not None:
             self._ticks.append(self.recorder.lender.on_tick)
@@ -177,7 +184,14 @@ class Node:
         self.service = ReplayService(
             config.name, config.mesh, counters, lambda: self._streams.logs(), self.send
         )
-        self._streams = ServedStreams(control, publisher, lender, self.service)
+        self._streams = ServedStreams(
+            control,
+            publisher,
+            lender,
+            self.service,
+            lambda *order: self.operations.on_order(*order),
+        )
+        self.audit = Audit(publisher, self.wake, counters)
         self.gate = Gate(
             config,
             keyring,
@@ -257,6 +271,21 @@ class Node:
             self.links,
             self.namesakes,
             self._streams,
+            self.audit.note,
+        )
+        self.draining = Draining(f"meshmsg-{config.name}", self.members, self.label, guard)
+        self.operations = Operations(
+            config.name,
+            config.data_dir,
+            control,
+            self.gate,
+            publisher.groups,
+            subscribers,
+            publisher.durable.replay,
+            self.audit,
+            self.reception.put_out,
+            self.draining.begin,
+            counters,
         )
 
     # --- life ---
@@ -274,6 +303,7 @@ class Node:
             groups = self.publisher.groups
             groups.open(self.context, self.addresses, self._poller.add, self._poller.remove)
             self.publisher.open(self._fanout)
+            self.audit.open(self.config.audit)
             if self.recorder is not None:
                 self.recorder.open()
         except BaseException:  # Ctrl-C too

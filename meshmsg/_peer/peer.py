@@ -35,7 +35,7 @@ from meshmsg._model.monitor_config import Monitor
 from meshmsg._model.multicast_config import Feed
 from meshmsg._model.security_config import Security
 from meshmsg._model.topics import TopicFilter, check_topic, foreign_wildcards
-from meshmsg._model.units import addresses, check_count, several
+from meshmsg._model.units import addresses, check_count, one_of, parse_time, several
 from meshmsg._peer.forks import is_forked, own
 from meshmsg._peer.node import Node
 from meshmsg._peer.presence import PeerChange, PeerInfo, PeerWatch
@@ -50,6 +50,7 @@ from meshmsg._receive.subscription import (
 )
 from meshmsg._receive.subscription_io import Intake
 from meshmsg._replay.recorder import Recorder
+from meshmsg._wire.control import ACTIONS, Operate
 from meshmsg.recovery.stream.ledger import Ledger
 
 log = logging.getLogger("meshmsg.peer")
@@ -87,6 +88,7 @@ class PeerBase:
         discovery: Discovery | str | None = None,
         security: Security | None = None,
         monitor: Monitor | str | None = None,
+        audit: bool | str = False,
         otel: bool | None = None,
         tuning: Tuning | None = None,
     ) -> None:
@@ -104,6 +106,7 @@ class PeerBase:
             discovery=Discovery.from_env(os.environ) if discovery is None else discovery,  # type: ignore[arg-type]
             security=Security.from_env(os.environ) if security is None else security,
             monitor=Monitor.from_env(monitor, os.environ),
+            audit=audit,
             otel=otel_from_env(otel, os.environ),
             tuning=tuning or Tuning(),
         )
@@ -173,6 +176,7 @@ class PeerBase:
             if monitor is not None:
                 monitor.close()
             raise
+        node.draining.close = _closing(weakref.WeakMethod(self._close_drained))
         self._node, self._monitor = node, monitor
         self._was_open = True
         self._finalizer = weakref.finalize(self, _abandon, node, monitor)
@@ -284,23 +288,31 @@ class PeerBase:
             self._finalizer.detach()
         monitor, self._monitor = self._monitor, None
         try:
-            self._drain(node, deadline)
+            behind = self._drain(node, deadline)
         finally:
             if monitor is not None:
                 monitor.close()
+        if behind:
+            warnings.warn(
+                f"peer {node.config.name!r} closed before these had received everything: {behind}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
-    def _drain(self, node: Node, deadline: float) -> None:
+    def _close_drained(self, deadline: float) -> None:
+        """Close for an operator, on the thread of a drain: nobody is there to be warned."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            self._shut(deadline)
+        for warning in caught:
+            log.warning("%s", warning.message)
+
+    def _drain(self, node: Node, deadline: float) -> str:
+        """Close a node in order; returns who had not received everything."""
         with contextlib.suppress(LogError, WaitTimeout):  # what matters of it, closing finds too
             node.publisher.durable.flush(max(0.0, deadline - _platform.monotonic()))
         left = max(0.0, deadline - _platform.monotonic())
         behind = node.publisher.flush(left, words=OVERFLOW_WORDS, closing=True)
-        if behind:
-            names = ", ".join(sorted({claim.label for claim in behind}))
-            warnings.warn(
-                f"peer {node.config.name!r} closed before these had received everything: {names}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
         node.publisher.finish()
         failed = None if node.recorder is None else node.recorder.stop()
         for intake in list(node.intakes.values()):
@@ -312,6 +324,18 @@ class PeerBase:
         failed = node.publisher.durable.error or failed
         if failed is not None:
             raise failed
+        return ", ".join(sorted({claim.label for claim in behind}))
+
+
+def _closing(close: weakref.WeakMethod[Callable[[float], None]]) -> Callable[[float], None]:
+    """A call that does not keep a peer open which its program has dropped."""
+
+    def close_if_there(deadline: float) -> None:
+        found = close()
+        if found is not None:
+            found(deadline)
+
+    return close_if_there
 
 
 def _abandon(node: Node, monitor: Any) -> None:
@@ -494,6 +518,34 @@ class Peer(PeerBase):
                 raise answer
         return {a: answer for a, answer in answers.items() if not isinstance(answer, WaitTimeout)}
 
+    def operate(
+        self,
+        action: str,
+        name: str = "",
+        *,
+        stream: str = "",
+        start: StartFrom | None = None,
+        most: int = 0,
+        within: float | str = 0.0,
+        dry_run: bool = False,
+        timeout: float = 5.0,
+    ) -> dict[str, Any]:
+        """Have every peer that this one dialled do something; what was done, by address.
+
+        `"group pause"`, `"group resume"`, `"group reset"` (to `start`), `"group redrive"`, `"cursor
+        ls"`, `"cursor reset"`, `"cursor drop"`, `"evict"`, `"drain"`: see docs/operations.md.  With
+        `dry_run`, what would be.  Raises `ConfigError`, `WaitTimeout`.
+        """
+        order = order_of(action, name, stream, start, most, within, dry_run)
+        node = self._open_node()
+        targets = node.finder.questioned().items()
+        dialled = {address: link for address, link in targets if not isinstance(link, bytes)}
+        answers = node.questions.operate(dialled, order, timeout)
+        for answer in answers.values():
+            if isinstance(answer, WaitTimeout):
+                raise answer
+        return answers
+
     def watch_peers(self) -> PeerWatch:
         """Who joins, changes, leaves or is lost, to iterate over; those here already come first."""
         watch: PeerWatch = self._open_node().finder.hub.watch(PeerWatch)
@@ -517,6 +569,37 @@ class Peer(PeerBase):
                 )
                 raise WaitTimeout(f"{have} of {count} peers ({links or 'none known'})")
             _platform.sleep(0.005)
+
+
+def order_of(
+    action: str,
+    name: str,
+    stream: str,
+    start: StartFrom | None,
+    most: int,
+    within: float | str,
+    dry_run: bool,
+) -> Operate:
+    """What an operator wants, as it is said to a peer; raises `ConfigError`."""
+    begin = None if start is None else parse_start(start)
+    if begin is not None and begin.committed is not None:
+        raise ConfigError("start", "'committed' is where it is: 'earliest', 'live', a time, ...")
+    place = None if begin is None else begin.for_stream(stream)
+    if begin is not None and begin.position is not None:
+        stream = stream or begin.position.stream
+        if stream != begin.position.stream:
+            raise ConfigError("start", f"{start} is of another stream than {stream!r}")
+        place = begin.for_stream(stream)
+    return Operate(
+        0,
+        one_of("action", action, ACTIONS),  # type: ignore[arg-type]
+        name,
+        stream,
+        place,
+        most,
+        parse_time("within", within),
+        dry_run,
+    )
 
 
 def drain_s(kind: type[BaseException] | None) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meshmsg._links.inbound_peer import Client
 from meshmsg._publish.publisher import PublisherSide
 from meshmsg._replay.log_server import Asker, LogEntry, ReplayService
@@ -23,11 +25,13 @@ class ServedStreams:
         publisher: PublisherSide,
         lender: Lender | None,
         service: ReplayService,
+        operate: Callable[[Request, Client, c.Operate, float], None],
     ) -> None:
         self._control = control
         self._publisher = publisher
         self._lender = lender
         self._service = service
+        self._operate = operate
 
     def infos(self) -> tuple[list[c.StreamInfo], list[c.StreamInfo]]:
         """Our own streams and recorded ones, as they are announced."""
@@ -49,6 +53,9 @@ class ServedStreams:
             return True
         if client is None:
             return False
+        if isinstance(message, c.Operate):
+            self._operate(request, client, message, now)
+            return True
         left = message if self._lender is None else self._lender.on_request(identity, message)
         return left is None or self._publish(identity, client, left, now)
 

@@ -570,6 +570,16 @@ class PublisherSide:
         run = Run([payload], raw, keys, {0: headers}, len(payload))
         self.publish_run(outlet, topic, run, None, _nobody)
 
+    def publish_aside(self, outlet: Outlet, topic: str, data: Any) -> None:
+        """One event of the peer's own, on a stream that never blocks."""
+        payload, raw = encode(outlet, data)
+        self.publish_run(outlet, topic, Run([payload], raw, {}, {}, len(payload)), 0.0, _nobody)
+
+    def declare_aside(self, stream: Stream) -> Outlet:
+        """A stream of the peer's own."""
+        with self._lock:
+            return self._declare(stream)
+
     def find(self, topic: str) -> Outlet:
         """The stream of a topic; raises `NoStream`, `TopicError`."""
         try:

@@ -453,6 +453,18 @@ class Subscribers:
             self._gates.reopen(outlet)
         self._changed.notify_all()
 
+    def named(self, is_meant: Callable[[str], bool]) -> list[RemoteSubscription]:
+        """The subscriptions of these names."""
+        with self._changed:
+            return [remote for remote in self.subs.values() if is_meant(remote.label)]
+
+    def put_out(self, remote: RemoteSubscription, reason: str, now: float) -> None:
+        """End a subscription, which is told not to ask again."""
+        with self._changed:
+            self._tell(remote.link, remote.sub, sorted(remote.admitted), reason, final=True)
+            self.counters["subscriptions_evicted"] += 1
+            self._forget(remote.sub, "evicted", now)
+
     def evict(self, outlet: Outlet, sub: int, label: str, count: int = 1) -> None:
         """Say whom a stream does not wait for any more, and tell it."""
         waited = outlet.config.evict_after

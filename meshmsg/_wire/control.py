@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -147,6 +147,18 @@ class Taken(_Message, frozen=True, tag="taken"):
     addresses: Addresses
 
 
+Action = Literal[
+    "group pause",
+    "group resume",
+    "group reset",
+    "group redrive",
+    "cursor ls",
+    "cursor reset",
+    "cursor drop",
+    "evict",
+    "drain",
+]
+ACTIONS: tuple[str, ...] = get_args(Action)
 StartKind = Literal["live", "earliest", "last", "time", "resume", "origin"]
 
 
@@ -330,6 +342,7 @@ class Claimed(msgspec.Struct, frozen=True):
     acks: AckRanges = []  # done, and nobody has said that it is kept
     nacks: Refusals = []
     held: AckRanges = []  # in hand
+    generation: U64 = 0  # of the group on this stream, as `joined` told it
 
     @property
     def pieces(self) -> int:
@@ -374,6 +387,8 @@ class Joined(_Message, frozen=True, tag="joined"):
     sub: Id
     streams: Tails
     work: AddressPairs
+    # Of the group on streams where it was reset: what the member had in an earlier one is not its.
+    generations: Annotated[dict[Name, U64], msgspec.Meta(max_length=ENTRIES_MAX)] = {}
 
 
 class Unjoined(_Message, frozen=True, tag="unjoined"):
@@ -456,6 +471,19 @@ class Answer(_Message, frozen=True, tag="answer"):
 
     number: U64
     body: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)]
+
+
+class Operate(_Message, frozen=True, tag="operate"):
+    """Do this for an operator, and answer with what was done; or say what would be."""
+
+    number: U64
+    action: Action
+    name: Name = ""  # of a group, a cursor, a member, a subscription or a peer
+    stream: Name = ""  # only there
+    start: Start | None = None  # where a reset leads
+    most: U64 = 0  # dead letters to send again; 0 for all
+    within_s: Duration = 0.0  # how long a drain may take
+    dry_run: bool = False
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -591,6 +619,7 @@ Message = (
     | Unknown
     | Ask
     | Answer
+    | Operate
     | Here
     | Bye
     | LogsPlease

@@ -89,7 +89,7 @@ def show(
         print(f"public key   {found['key']}")
         for at, fingerprint in enumerate(found["mesh_keys"]):
             print(f"mesh key     {fingerprint} (fingerprint{', not in use' if at else ''})")
-        rows = table("", "name", "public key", "publish", "subscribe", "stats")
+        rows = table("", "name", "public key", "publish", "subscribe", "stats", "operate")
         for row in found["allow"]:
             rows.add_row(
                 safe(row["name"]),
@@ -97,6 +97,7 @@ def show(
                 " ".join(row["publish"]) or "none",
                 " ".join(row["subscribe"]) or "none",
                 "yes" if row["stats"] else "no",
+                "yes" if row["operate"] else "no",
             )
         console().print(rows)
     return GOOD
@@ -122,6 +123,13 @@ def add(
     stats: Annotated[
         bool, typer.Option("--stats/--no-stats", help="It may ask for statistics and ledgers.")
     ] = True,
+    operate: Annotated[
+        bool,
+        typer.Option(
+            "--operate/--no-operate",
+            help="It may pause and reset groups, move cursors, evict and drain.",
+        ),
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -132,6 +140,7 @@ def add(
         publish=_patterns(publish),
         subscribe=_patterns(subscribe),
         stats=stats,
+        operate=operate,
     )
     fresh = allow(directory, grant)
     if json:
@@ -177,4 +186,5 @@ def _object(grant: Grant) -> dict[str, Any]:
         "publish": list(grant.publish),
         "subscribe": list(grant.subscribe),
         "stats": grant.stats,
+        "operate": grant.operate,
     }

@@ -35,8 +35,8 @@ HELP = help_text(
     "Reading changes nothing, and works while a peer writes the log.",
     examples=(
         "meshmsg log ls ./data",
-        "meshmsg log cat ./data --stream pricing/orders.** --start 10m",
-        "meshmsg log tail ./data/pricing%2Forders.%2A%2A --follow",
+        "meshmsg log cat ./data --stream 'pricing/orders.**' --start 10m",
+        "meshmsg log tail './data/pricing%2Forders.%2A%2A' --follow",
         "meshmsg log verify ./data",
         "meshmsg log cursors ./data --drop audit-peer/audit",
         "meshmsg log groups ./data --drop billing",
@@ -238,7 +238,7 @@ def _pieces(events: list[Event], count: int | None, screen: Screen) -> Iterator[
 
 def check(directory: Dir, stream: StreamName = None, json: Json = False) -> int:
     """Read everything."""
-    folders = _chosen(directory, stream)
+    folders = chosen(directory, stream)
     status = GOOD
     for folder in folders:
         report = verify(folder)
@@ -292,7 +292,7 @@ def cursors(
     json: Json = False,
 ) -> int:
     """Show cursors, or drop one."""
-    folders = _chosen(directory, stream)
+    folders = chosen(directory, stream)
     if name is not None:
         return drop_cursors(folders, name)
     return show_cursors([summarize(folder) for folder in folders], json=json)
@@ -305,7 +305,7 @@ def groups(
     json: Json = False,
 ) -> int:
     """Show groups, or drop one."""
-    folders = _chosen(directory, stream)
+    folders = chosen(directory, stream)
     if name is not None:
         return drop_groups(folders, name)
     return show_groups([summarize(folder) for folder in folders], json=json)
@@ -324,7 +324,7 @@ def _logs(directory: str) -> list[LogFolder]:
     return found
 
 
-def _chosen(directory: str, stream: str | None) -> list[LogFolder]:
+def chosen(directory: str, stream: str | None) -> list[LogFolder]:
     """The one that is named, or all that there are."""
     return _logs(directory) if stream is None else [choose(directory, stream)]
 

@@ -57,6 +57,7 @@ def grant_of(
     publish: Sequence[str] = ("**",),
     subscribe: Sequence[str] = ("**",),
     stats: bool = True,
+    operate: bool = False,
 ) -> Grant:
     """Return what a public key may do, to be given to `allow`; raises `ConfigError`."""
     return Grant(
@@ -65,6 +66,7 @@ def grant_of(
         check_patterns("publish", list(publish)),
         check_patterns("subscribe", list(subscribe)),
         stats,
+        operate,
     )
 
 

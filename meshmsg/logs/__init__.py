@@ -13,8 +13,13 @@ network, from a publisher of durable streams or a recorder.
 
 from __future__ import annotations
 
+from typing import Any
+
+from meshmsg._receive.subscription import StartFrom
 from meshmsg._replay.log_client import LogEpoch, RemoteLog, ReplayClient
+from meshmsg.recovery.groups.moves import GroupMoves
 from meshmsg.recovery.groups.store import CURSOR_PREFIX, GroupRecord, GroupStore
+from meshmsg.recovery.log.cursor_moves import CursorMoves
 from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import CURSORS_FOLDER, LogFolder, find_logs
 from meshmsg.recovery.log.reader import LogReader
@@ -22,6 +27,7 @@ from meshmsg.recovery.log.verify import Report, Summary, summarize, verify
 
 __all__ = [
     "Cursor",
+    "GroupMoves",
     "GroupRecord",
     "LogEpoch",
     "LogFolder",
@@ -34,6 +40,7 @@ __all__ = [
     "drop_group",
     "find_logs",
     "group_of",
+    "operate_cursors",
     "summarize",
     "verify",
 ]
@@ -64,3 +71,23 @@ def drop_group(folder: LogFolder, name: str) -> bool:
         return False
     store.remove(name)
     return True
+
+
+def operate_cursors(
+    data_dir: str,
+    action: str,
+    name: str = "",
+    *,
+    stream: str = "",
+    start: StartFrom | None = None,
+    dry_run: bool = False,
+) -> tuple[list[dict[str, Any]], str]:
+    """Do to cursors on disk what `Peer.operate` has a peer do: `"cursor ls"`, `"cursor reset"`.
+
+    Returns what was done, and why nothing was, else an empty text.  Raises `ConfigError`,
+    `LogError`.
+    """
+    from meshmsg._peer.peer import order_of  # who only reads logs does without a peer
+
+    order = order_of(action, name, stream, start, 0, 0.0, dry_run)
+    return CursorMoves(data_dir).do(order)

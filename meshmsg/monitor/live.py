@@ -50,6 +50,7 @@ class LiveView:
         self._peer: Callable[[], PeerBase | None] | None = None
         self._mesh = MeshView()
         self._last: View | None = None
+        self._first: bytes | None = None
         self._pause_s = PERIOD_S
 
     def show(self, peer: PeerBase) -> None:
@@ -65,7 +66,9 @@ class LiveView:
                     target=self._run, name="meshmsg-monitor-view", daemon=True
                 )
                 self._thread.start()
-            return self._event(with_history=True)
+            if self._first is None:  # it is long: one for all who come until the next look
+                self._first = self._event(with_history=True)
+            return self._first
 
     def close(self) -> None:
         """Look no more.  Safe to call again."""
@@ -101,7 +104,7 @@ class LiveView:
             if found is not None:
                 self._last = self._mesh.take(found, now=time.monotonic())
             self._pause_s = PERIOD_S if look is None else look.pause_s
-            event = self._event(with_history=False)
+            event, self._first = self._event(with_history=False), None
         self._send_all(event)
         if self._stopping.wait(self._pause_s):
             return False

@@ -6,7 +6,9 @@ as tried, and each is tried apart from others, until it is settled or known to b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from meshmsg.recovery.groups.member import GroupMember
 from meshmsg.recovery.groups.numbering import Shelf
@@ -19,6 +21,14 @@ ERROR_CHARS_MAX = 2000
 MEMBERS_NAMED_MAX = 100
 
 
+class Revival(NamedTuple):
+    """A dead letter that is to come again."""
+
+    number: int
+    attempt: int  #: the last one that it had
+    key: str | None
+
+
 class GroupTrouble(GroupRecall):
     """The part of a work group that sees to what has to come again."""
 
@@ -28,6 +38,7 @@ class GroupTrouble(GroupRecall):
         self._heap: list[tuple[float, int]] = []
         self._graves: dict[int, Trouble] = {}  # on disk; given up when they are here
         self._wary = False  # some events may have to be tried apart from others
+        self._revived: dict[int, str | None] = {}  # with their keys; in line when members are here
 
     def _take_away(
         self, seqs: list[int], member: GroupMember, reason: str, now: float, tried: set[int]
@@ -96,6 +107,31 @@ class GroupTrouble(GroupRecall):
             self.dead_letters.append(DeadLetter(frame, seq - base, trouble))
             self._settle(seq, seq + 1)
         self._advance()
+
+    def revive(self, letters: Iterable[Revival]) -> int:
+        """Dead letters come again, each with all its attempts; returns how many of them.
+
+        An event that is not settled is nobody's dead letter any more.
+        """
+        revived = 0
+        for number, attempt, key in letters:
+            if not self.is_settled(number):
+                continue
+            self._reopen(number)
+            # Under a later attempt than any before: whoever still has it is refused.
+            self._trouble[number] = Trouble(attempt + 1, attempt, reason="redriven")
+            self._revived[number] = key if self._keyed else None
+            revived += 1
+        return revived
+
+    def _send_revived(self) -> None:
+        """Put dead letters that come again in line, behind what is there of their key."""
+        revived, self._revived = self._revived, {}
+        for number, key in revived.items():
+            if key is None:
+                self._line_up(number)
+            else:
+                self._keys.add(key, number)
 
     def _ripen(self, now: float) -> None:
         heap = self._heap

@@ -205,7 +205,8 @@ class WorkGroup(GroupTrouble):
         """When `on_deadline` or `dispatch` has something to do."""
         if self._keys_left:
             return 0.0
-        stands = self.paused or self._unkeyed  # `dispatch` does nothing before that is over
+        # `dispatch` does nothing before that is over.
+        stands = self.recalling or self.paused or self._unkeyed
         due = self._heap[0][0] if self._heap and not stands else NEVER
         return min([due, *(member.deadline() for member in self.members.values())])
 
@@ -214,12 +215,14 @@ class WorkGroup(GroupTrouble):
     def dispatch(self, sealed: int, *, now: float) -> list[tuple[int, Work]]:
         """What to send to whom now; events before `sealed` are at hand, on disk, or gone."""
         sealed = min(sealed, self.limit)
-        if (self._unkeyed and not self._find_keys()) or self.paused:
+        if (self._unkeyed and not self._find_keys()) or self.recalling or self.paused:
             return []
         self._ripen(now)
         if self._absent or self._graves:
             self._take_up()
         if self.members:
+            if self._revived:
+                self._send_revived()
             if self._wary:
                 self._send_suspects(now)
             self._send_due(now)
@@ -502,7 +505,7 @@ class WorkGroup(GroupTrouble):
     def waiting(self) -> int:
         """Events that were looked at, and that no member holds."""
         retries = len(self._retries) + len(self._due) + len(self._suspects)
-        retries += len(self._absent) + len(self._graves)
+        retries += len(self._absent) + len(self._graves) + len(self._revived)
         in_line = self._keys.parked + self._keys.waiting - len(self._early)
         return self._returned.count + retries + in_line
 

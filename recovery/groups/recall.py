@@ -3,7 +3,7 @@
 A publisher that was killed goes on with what the disk knows, and that is a moment old.  The members
 know the rest: an event that one of them has done is settled, and one that it has in hand stays with
 it, under the attempt that it had.  So that nobody gets an event that another one is about to name,
-the group is `paused` until all have spoken who may have something.
+the group is `recalling` until all have spoken who may have something.
 
 A member whose connection broke while the publisher lives speaks likewise, of what was taken from it
 then.  What others have by then is theirs; of two who name an event, the one with the later attempt
@@ -55,7 +55,8 @@ class GroupRecall(GroupLedger):
 
     def __init__(self, name: str, start: int, shelf: Shelf) -> None:
         super().__init__(name, start, shelf)
-        self.paused = False  #: nothing is dealt out
+        self.recalling = False  #: members of an earlier start have yet to speak
+        self.paused = False  #: by an operator: nothing is dealt out
         self.recalled = 0  #: events that members had, or had done, when they came back
         self.stale = 0  #: events that members spoke of, and that were not theirs
         self.dealt = start  #: an earlier start has dealt out nothing from here on

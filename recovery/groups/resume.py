@@ -36,6 +36,9 @@ def record_of(
             for first, stop in group.doubtful
             for part in line.split(first, stop)
         ],
+        group.generation,
+        group.paused,
+        group.redriven,
     )
 
 
@@ -62,6 +65,8 @@ def resume(group: WorkGroup, record: GroupRecord) -> None:
         _by_number(line, record.spared),
         _on_line(line, record.doubtful),
     )
+    group.generation, group.paused = record.generation, record.paused
+    group.redriven = record.redriven
     group.is_marked = record.dealt is not None
     group.dealt = line.end if record.dealt is None else line.locate(*record.dealt)
 

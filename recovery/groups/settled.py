@@ -35,6 +35,8 @@ class GroupLedger:
         self.dead_letters: list[DeadLetter] = []  #: not yet published
         self.changes = 0  #: grows with whatever `state` tells
         self.loss_reason = "overflow"
+        self.generation = 0  #: rises when the group is reset
+        self.redriven = (0, 0)  #: of its dead letters, those before this place were sent again
         self.shelf = shelf
         self._settled = RangeSet()
         self._trouble: dict[int, Trouble] = {}
@@ -127,6 +129,30 @@ class GroupLedger:
         self._trouble.pop(seq, None)
 
     # --- settling ---
+
+    def is_settled(self, number: int) -> bool:
+        """Return True for an event that is done with, of before the group began too."""
+        return number < self.floor or number in self._settled
+
+    def unsettled_before(self, number: int) -> int:
+        """Return how many events before a number are not settled."""
+        gaps = self._settled.missing(self.floor, max(self.floor, number))
+        return sum(stop - first for first, stop in gaps)
+
+    def _reopen(self, number: int) -> None:
+        """A dead letter is an event again that is not settled."""
+        self.changes += 1
+        if number < self.start:  # of before this start: what lies between was settled then
+            self._settled.add(number, self.start)
+            self.acked += self.start - number
+            self.start = number
+        if self.dead:
+            self.dead -= 1
+        else:  # given up by an earlier start
+            self.acked -= 1
+        self._settled.add(min(number, self.floor), self.floor)
+        self._settled.remove(number, number + 1)
+        self.floor = min(self.floor, number)
 
     def _settle(self, first: int, stop: int) -> None:
         self.changes += 1

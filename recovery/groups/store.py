@@ -63,6 +63,12 @@ class GroupRecord:
     """Epoch, number, attempts that do not count."""
     doubtful: list[Piece] = field(default_factory=list)
     """Epoch, first, stop: not settled, and may have been given to members that are not back."""
+    generation: int = 0
+    """Rises when the group is reset: what members had in an earlier one is not theirs."""
+    paused: bool = False
+    """By an operator: nothing is dealt out, until an operator lets it go on."""
+    redriven: Place = (0, 0)
+    """Of the stream of its dead letters: those before this place were sent again."""
 
     @property
     def whole(self) -> bool:
@@ -85,6 +91,9 @@ class GroupRecord:
                 "dealt": self.dealt,
                 "spared": self.spared[:ATTEMPTS_MAX],
                 "doubtful": self.doubtful[:RANGES_MAX],
+                "generation": self.generation,
+                "paused": self.paused,
+                "redriven": self.redriven,
             }
         )
 
@@ -100,6 +109,8 @@ def decode_record(data: bytes) -> GroupRecord | None:
     # What earlier releases did not say:
     members, dealt = fields.get("members", []), fields.get("dealt")
     spared, doubtful = fields.get("spared", []), fields.get("doubtful", [])
+    generation, paused = fields.get("generation", 0), fields.get("paused", False)
+    redriven = fields.get("redriven", [0, 0])
     good = (
         isinstance(name, str)
         and order in ("none", "key")
@@ -111,6 +122,9 @@ def decode_record(data: bytes) -> GroupRecord | None:
         and isinstance(members, list)
         and _are_numbers(members, len(members))
         and (dealt is None or _are_numbers(dealt, 2))
+        and _are_numbers([generation], 1)
+        and isinstance(paused, bool)
+        and _are_numbers(redriven, 2)
     )
     for rows in (settled, attempts, spared, doubtful):
         good = good and isinstance(rows, list) and all(_are_numbers(row, 3) for row in rows)
@@ -128,6 +142,9 @@ def decode_record(data: bytes) -> GroupRecord | None:
         None if dealt is None else tuple(dealt),
         [tuple(row) for row in spared],
         [tuple(row) for row in doubtful],
+        generation,
+        paused,
+        tuple(redriven),
     )
 
 

@@ -82,10 +82,10 @@ class Holds:
         peer = _peer_of(name)
         if peer and sum(_peer_of(known) == peer for known in self._known) >= HOLDS_EACH_MAX:
             problem = f"{peer!r} holds this log {HOLDS_EACH_MAX} times already: drop a cursor of it"
-            raise LogError(self._cursors.path, f"{problem} (meshmsg log cursors)")
+            raise LogError(self._cursors.path, f"{problem} (meshmsg cursor)")
         if len(self._known) >= HOLDS_MAX and not self._displace():
             problem = f"{HOLDS_MAX:,} consumers hold this log already: drop the cursors of those "
-            raise LogError(self._cursors.path, problem + "that are gone (meshmsg log cursors)")
+            raise LogError(self._cursors.path, problem + "that are gone (meshmsg cursor)")
 
     def _displace(self) -> bool:
         """Drop the cursor of the peer that was not heard of for longest, if it is not there."""
@@ -192,7 +192,7 @@ class Holds:
             since = f", last moved {max(0, self._clock() - blockers[0].time_ns) // 10**9:,} s ago"
         return (
             f"{who}{since} holds back {self.held_bytes:,} bytes that have expired: start its "
-            f"consumer, or drop it: meshmsg log cursors {folder} --drop NAME"
+            f"consumer, or drop it: meshmsg cursor drop NAME --data-dir {folder}"
         )
 
     def explain(self, error: LogFull) -> LogFull:

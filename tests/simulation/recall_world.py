@@ -116,7 +116,7 @@ class RecallWorld:
             self.group.limit = self.group.dealt  # the disk has it
             self.names = set(records[0].members)
         self.awaited = set(self.names)
-        self.group.paused = bool(self.awaited)
+        self.group.recalling = bool(self.awaited)
         if not records:
             self.save()
 
@@ -203,7 +203,7 @@ class RecallWorld:
 
     def _all_back(self) -> None:
         self.awaited.clear()
-        self.group.paused = False
+        self.group.recalling = False
 
     def _excuse(self, number: int) -> None:
         self.excused |= {p for p, who in self.given.items() if who == number} - self.safe
@@ -287,7 +287,7 @@ class RecallWorld:
         self.entering.add(sub)
         self.awaited.discard(sub)
         if not self.awaited:
-            self.group.paused = False
+            self.group.recalling = False
 
     def lose_connection(self) -> None:
         worker = self.any()

@@ -12,7 +12,7 @@ from meshmsg._groups import backlog_reader
 from meshmsg._groups.backlog_reader import GroupDisk
 from meshmsg._groups.seat import Seat, Seats
 from meshmsg._publish.published_stream import Outlet
-from meshmsg._wire.control import Join, Start
+from meshmsg._wire.control import Start
 from meshmsg.recovery.groups.numbering import Line, Past
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.fanout import FanoutServer
@@ -123,9 +123,8 @@ def test_a_new_group_starts_where_it_asks_to(
     found: list[dict[str, Line]] = []
     epoch = world.outlet.epoch if kind == "resume" else 0
     begin = Start(world.outlet.stream, kind, value, epoch)  # type: ignore[arg-type]
-    join = Join(1, "g", ["**"], [begin], 1, 1.0, 5, "none")
     with world.disk.streams.lock:
-        world.reader.find_places(join, [begin], found.append)
+        world.reader.find_places(1, "g", [begin], found.append)
     wait_until(lambda: found)
     line = found[0][world.outlet.stream]
     assert [(part.epoch, part.first, part.stop) for part in line.past] == past

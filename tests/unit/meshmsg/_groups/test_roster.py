@@ -201,7 +201,7 @@ def test_nothing_is_dealt_out_until_all_of_an_earlier_start_have_spoken(world: W
 
 def test_where_nobody_was_there_nobody_is_waited_for(world: World) -> None:
     world.roll.wait_for(world.seat, [])
-    assert not world.seat.group.paused
+    assert not world.seat.group.recalling
     assert world.roll.on_tick(world.seat, 0.0) is None
 
 
@@ -214,7 +214,7 @@ def test_who_is_not_back_in_time_is_given_up(
     assert world.roll.on_tick(world.seat, 104.9) == 100.0 + RETURN_S
     assert world.roll.on_tick(world.seat, 105.0) is None
     assert world.counters["members_not_back"] == 1
-    assert not world.seat.group.paused
+    assert not world.seat.group.recalling
     assert world.seat.names == {1}
     assert "1 members of group g are not back" in caplog.text
 
@@ -271,4 +271,4 @@ def test_claims_of_epochs_that_the_group_has_not_are_settled_already(world: Worl
     old = Claimed(world.outlet.stream, world.outlet.epoch - 1, acks=[(0, 6, 1)])
     world.recall(1, old)
     assert world.seat.group.acked == 0
-    assert not world.seat.group.paused
+    assert not world.seat.group.recalling

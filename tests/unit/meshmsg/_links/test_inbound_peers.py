@@ -82,6 +82,7 @@ class Side:
         self.links = links
         self.door, self.served = Door(), Served()
         door: Any = self.door
+        self.noted: list[tuple[str, dict[str, object]]] = []
         self.reception = Reception(
             links.config,
             ME,
@@ -98,6 +99,7 @@ class Side:
             links.links,
             links.namesakes,
             self.served,
+            lambda what, **fields: self.noted.append((what, fields)),
         )
 
     def hear(self, *messages: c.Message | bytes, who: bytes = b"x", host: str = "10.0.0.1") -> None:

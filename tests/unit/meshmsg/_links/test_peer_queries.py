@@ -126,6 +126,21 @@ def test_answer_is_of_whom_was_asked(side: Linking, questions: Questions) -> Non
     assert side.said(c.Ask, b"x") == [c.Ask(1, "stats")]
 
 
+def test_one_that_is_silent_costs_nobody_elses_answer(side: Linking, questions: Questions) -> None:
+    def read() -> None:
+        wait_until(lambda: len(side.said(c.Ask)) == 2)
+        questions.on_answer(b"y", c.Answer(2, c.encode_answer(0, {"peer": "b"}).body))
+        questions.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    found = questions.ask_all({"tcp://x": b"x", "tcp://y": b"y"}, "stats", 30.0)
+    thread.join()
+    assert found["tcp://y"] == {"peer": "b"}
+    assert isinstance(found["tcp://x"], WaitTimeout)
+    assert questions.kinds_awaited(b"x") == ()
+
+
 def test_large_answer_is_awaited_from_whom_was_asked_and_nobody_else(
     side: Linking, questions: Questions
 ) -> None:

@@ -45,7 +45,8 @@ class Side:
 
         control = ControlSender(send, lambda to: 0, lambda to: Owner(""), Counter())
         lender = self.lender if records else None
-        self.streams = ServedStreams(control, self.publisher, lender, self.service)
+        self.operate = Mock()
+        self.streams = ServedStreams(control, self.publisher, lender, self.service, self.operate)
 
     def serve(self, message: c.Message, who: Any = CLIENT) -> bool:
         request = Request(X, "10.0.0.1", b"", 7, [])

@@ -86,8 +86,8 @@ def test_names_of_messages_are_pinned() -> None:
     names = " ".join(sorted({body_of(message)["t"] for message in MESSAGES}))
     assert names == (
         "answer ask bye commit credit evicted gone hello here join joined kept logs logs? nack "
-        "part ping pong read refused rekey repair settle status status? subscribe subscribed "
-        "taken unjoined unknown unsubscribed welcome"
+        "operate part ping pong read refused rekey repair settle status status? subscribe "
+        "subscribed taken unjoined unknown unsubscribed welcome"
     )
 
 

@@ -52,6 +52,18 @@ def test_nobody_is_asked_before_somebody_watches(watched: Watched) -> None:
         assert json.loads(watched.live.first()[6:])["history"]["mesh"]["behind"]
 
 
+def test_who_comes_between_two_looks_gets_what_the_last_one_got(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Peer("a", discovery="none") as peer:
+        watched.live.show(peer)
+        watched.live.first()
+        wait_until(lambda: watched.events)
+        peer.close()
+        wait_until(lambda: not looking())
+        assert watched.live.first() is watched.live.first()
+
+
 def test_it_ends_without_watchers_and_begins_again(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from meshmsg._wire.frame import encode_frame
-from meshmsg.recovery.groups.attempts import ERROR_CHARS_MAX, LOTS_MAX, MEMBERS_NAMED_MAX
+from meshmsg.recovery.groups.attempts import (
+    ERROR_CHARS_MAX,
+    LOTS_MAX,
+    MEMBERS_NAMED_MAX,
+    Revival,
+)
 from meshmsg.recovery.groups.group import WorkGroup
 from meshmsg.recovery.groups.numbering import Line, Shelf
 from meshmsg.recovery.groups.policy import GroupPolicy
@@ -83,3 +88,68 @@ def test_what_cannot_be_read_when_it_is_given_up_is_lost_or_fetched(durable: boo
     assert group.dead_letters == []
     assert list(group.shelf.wanted) == ([(0, 1)] if durable else [])
     assert group.lost == ({} if durable else {"overflow": 1})
+
+
+def test_a_dead_letter_comes_again_once_with_all_its_attempts() -> None:
+    group = group_with(3, max_attempts=2)
+    for attempt in (1, 2):
+        group.nack(A, 1, attempt, 0.0, "", now=0)
+        group.dispatch(3, now=0)
+    group.dead_letters.clear()
+    group.ack(A, [(0, 1, 1), (2, 3, 1)], now=0)
+    assert (group.floor, group.dead, group.acked) == (3, 1, 2)
+    letters = [Revival(1, 2, None), Revival(1, 2, None)]  # a crash may have written it twice
+    assert group.revive(letters) == 1
+    assert (group.floor, group.dead, group.pending(3)) == (1, 0, 1)
+    [(member, work)] = group.dispatch(3, now=1)
+    assert (member, work.attempt) == (A, 3)
+    assert group.ack(A, [(1, 2, 2)], now=1) == 1  # of before: stale
+    group.nack(A, 1, 3, 0.0, "", now=1)
+    assert not group.dead_letters  # the first of two attempts
+    [(_, work)] = group.dispatch(3, now=2)
+    assert group.ack(A, [(1, 2, work.attempt)], now=2) == 0
+    assert (group.floor, group.acked, group.in_flight, group.pending(3)) == (3, 3, 0, 0)
+
+
+def test_what_is_not_settled_is_nobodys_dead_letter() -> None:
+    group = group_with(3)
+    assert group.revive([Revival(1, 2, None), Revival(9, 1, None)]) == 0
+    assert (group.in_flight, group.changes) == (3, 0)
+
+
+def test_a_letter_of_before_the_group_began_keeps_its_account() -> None:
+    group = group_with(6)
+    group.ack(A, [(0, 6, 1)], now=0)
+    later = WorkGroup("g", RetransmitBuffer(1_000), 4, takes_all=True)
+    assert later.revive([Revival(1, 1, None), Revival(3, 1, None)]) == 2
+    # Events 1 to 4 are the group's now: 2 was done, the two letters wait.
+    assert (later.start, later.floor, later.acked, later.pending(4)) == (1, 1, 1, 2)
+
+
+def test_letters_wait_for_a_member_and_stand_in_line_behind_their_key() -> None:
+    group = group_with(4)
+    group.ack(A, [(0, 4, 1)], now=0)
+    group.set_policy(GroupPolicy("key"), takes_all=True)
+    group.leave(A, "left", now=0, in_order=True)
+    assert group.revive([Revival(1, 1, "k"), Revival(2, 1, "k")]) == 2
+    assert group.dispatch(4, now=0) == []
+    assert group.waiting == 2
+    group.join(B, "b", 10, 30.0, now=0)
+    [(_, work)] = group.dispatch(4, now=0)
+    assert work.count == 1  # one event of a key at a time
+    group.ack(B, [(1, 2, 2)], now=0)
+    [(_, work)] = group.dispatch(4, now=0)
+    group.ack(B, [(2, 3, 2)], now=0)
+    assert group.floor == 4
+
+
+def test_a_paused_group_deals_out_nothing_and_hears_what_is_done() -> None:
+    group = group_with(3)
+    group.paused = True
+    group.nack(A, 0, 1, 0.0, "", now=0)
+    group.ack(A, [(1, 3, 1)], now=0)
+    assert group.dispatch(3, now=1) == []
+    assert group.acked == 2
+    group.paused = False
+    [(_, work)] = group.dispatch(3, now=1)
+    assert work.attempt == 2

@@ -18,7 +18,7 @@ class Restarted(Bench):
 
     def __init__(self, **policy: Any) -> None:
         super().__init__(**policy)
-        self.group.paused = True
+        self.group.recalling = True
 
     def back(
         self,
@@ -29,7 +29,7 @@ class Restarted(Bench):
         most: int = 100,
     ) -> int:
         """The member joins again; while the group is paused it was awaited."""
-        awaited = self.group.paused
+        awaited = self.group.recalling
         self.group.dealt = self.next if awaited else 0
         self.group.detach(member, now=self.now)
         self.join(member)
@@ -49,7 +49,7 @@ class Restarted(Bench):
         return stale
 
     def go_on(self) -> dict[int, list[tuple[int, int]]]:
-        self.group.paused = False
+        self.group.recalling = False
         return self.deal()
 
 
@@ -275,7 +275,7 @@ def test_group_that_is_paused_wants_nobody_to_come_round() -> None:
     bench.publish(2)
     bench.back(A, failed=[(0, 1)])
     assert bench.group.deadline() > bench.now
-    bench.group.paused = False
+    bench.group.recalling = False
     assert bench.group.deadline() <= bench.now
     assert bench.deal() == {A: [(0, 2), (1, 1)]}
 
@@ -301,7 +301,7 @@ def test_stranger_claims_everything_and_gets_nothing(order: str, claims: str) ->
     bench = Restarted(order=order)
     bench.join(B, prefetch=5)
     bench.publish(10)
-    bench.group.paused = False
+    bench.group.recalling = False
     bench.deal()
     before = entries(bench)
     failed = [(seq, 1) for seq in range(10)]
@@ -319,7 +319,7 @@ def test_stranger_claims_everything_and_gets_nothing(order: str, claims: str) ->
 
 def test_member_speaks_only_of_what_was_taken_from_it_and_once() -> None:
     bench = Restarted()
-    bench.group.paused = False
+    bench.group.recalling = False
     bench.join(A, B, prefetch=3)
     bench.publish(20)
     dealt = bench.deal()
@@ -334,7 +334,7 @@ def test_member_speaks_only_of_what_was_taken_from_it_and_once() -> None:
 
 def test_member_speaks_under_the_attempt_that_it_had() -> None:
     bench = Restarted()
-    bench.group.paused = False
+    bench.group.recalling = False
     bench.join(A, prefetch=3)
     bench.publish(3)
     bench.deal()
