@@ -47,8 +47,8 @@ class Condition(threading.Condition):
 class Platform:
     """The operating system; others have the same, and what they give behaves alike."""
 
-    #: Compiled code reads the system's clock: on another clock, the Python beside it runs.
-    has_system_clock = True
+    #: What compiled code asks for the time; without it, the system.
+    own_clock_ns: Callable[[], int] | None = None
     #: Where peers get their sockets, and the log its files; `None` for the system's.
     sockets: Any = None
     files: Any = None

@@ -331,7 +331,7 @@ def service(port: int = 7, **records: str) -> Service:
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Linking]:
     Beacon.services = []
-    monkeypatch.setattr(resolver, "Beacon", Beacon)
+    monkeypatch.setattr(resolver, "new_beacon", Beacon)
     with linking(Discovery(zeroconf=True), mesh="prod") as side:
         opened(side)
         wait_until(lambda: side.finder.stats()["zeroconf"]["state"] == "on")
