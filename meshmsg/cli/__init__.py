@@ -49,17 +49,17 @@ from meshmsg.cli._logs import LogLevel, write_logs
 HELP = help_text(
     "Messages between processes, with no server in the middle and no silent loss.",
     "Each address option has an environment variable: MESHMSG_BIND and MESHMSG_CONNECT (several "
-    "addresses with spaces between). Exit status: 0 good, 1 loss or a failed check, 2 wrong usage.",
+    "addresses with spaces between). Exit status: 0 good, 1 loss or a failed check, 2 wrong usage, "
+    "130 after Ctrl-C, 143 after SIGTERM.",
     examples=(
         "meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000",
         "meshmsg pub greetings.world hello --connect tcp://127.0.0.1:7000",
-        "meshmsg pub --help           options and examples of a verb",
+        "meshmsg pub --help           # options and examples of a verb",
     ),
 )
 
 app = typer.Typer(
     help=HELP,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -33,6 +33,8 @@ def publishing_peer(
     name: str | None,
     mesh: str | None,
     config: Path | None,
+    discovery: str | None = None,
+    interface: str | None = None,
     data_dir: Path | None = None,
     monitor: str | None = None,
 ) -> Peer:
@@ -45,6 +47,8 @@ def publishing_peer(
         name=name or (None if config or data_dir is None else kind),
         mesh=mesh,
         config=config,
+        discovery=discovery,
+        interface=interface,
         streams=[stream if data_dir is None else replace(stream, durability="log")],
         data_dir=data_dir,
         monitor=monitor,

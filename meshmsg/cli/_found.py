@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from meshmsg import Peer, PeerInfo
+from meshmsg.cli._asking import asking
 from meshmsg.cli._guard import BAD, GOOD, note, usage
 from meshmsg.cli._options import peer_from
 from meshmsg.cli._tables import console, table
@@ -36,6 +37,25 @@ def looking(
         interface=interface,
         discovery=discovery,
     ) as peer:
+        yield peer
+
+
+@contextmanager
+def answering(
+    connect: Sequence[str] | None,
+    mesh: str | None,
+    discovery: str | None,
+    interface: str | None,
+    timeout_s: float,
+    wait_s: float,
+) -> Iterator[Peer]:
+    """A peer that has found whom to ask, or is connected to every address that was given."""
+    if connect:
+        with asking(connect, mesh, timeout_s) as peer:
+            yield peer
+        return
+    with looking(connect, mesh, discovery, interface) as peer:
+        wait_for_found(peer, wait_s)
         yield peer
 
 

@@ -175,6 +175,8 @@ Answer = Annotated[
     str, typer.Option(metavar="TIME", help="How long to wait for the peers to answer: 5s, 500ms.")
 ]
 
+Look = Annotated[str, typer.Option(metavar="TIME", help="How long to look for peers at most.")]
+
 
 def seconds(option: str, text: str) -> float:
     """A time as `500ms`, `5s`, `2m` or plain seconds; raises `ConfigError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -26,21 +27,26 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def to_json(value: Any) -> str:
-    """JSON text on one line; what JSON has no form for becomes text."""
+    """JSON text on one line; what JSON has no form for becomes text: `"inf"`, `"nan"`."""
     try:
-        return _encode(value).decode()
+        text = _encode(value)
+        if b"null" not in text:
+            return text.decode()
     except (TypeError, ValueError, RecursionError):  # keys that are not text, for example
-        return _encode(_with_text_keys(value)).decode()
+        pass
+    return _encode(_representable(value)).decode()  # a float that is not finite is null, too
 
 
-def _with_text_keys(value: Any) -> Any:
+def _representable(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key if isinstance(key, str) else repr(key): _with_text_keys(item)
+            key if isinstance(key, str) else repr(key): _representable(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_with_text_keys(item) for item in value]
+        return [_representable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
 
 

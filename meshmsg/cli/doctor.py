@@ -11,7 +11,7 @@ import typer
 from meshmsg.cli._found import wait_for_found
 from meshmsg.cli._guard import BAD, GOOD, guarded
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Connect, Find, Interface, Json, Mesh, peer_from, seconds
+from meshmsg.cli._options import Connect, Find, Interface, Json, Look, Mesh, peer_from, seconds
 from meshmsg.cli._tables import console, tick
 from meshmsg.cli._values import to_json
 from meshmsg.doctor import FAIL, OK, SKIP, WARN, Finding, check_machine, check_mesh
@@ -26,9 +26,9 @@ HELP = help_text(
     "Nothing is sent beyond this machine unless an interface or a peer is named. Exit status 1 if "
     "a check fails.",
     examples=(
-        "meshmsg doctor                                   this machine",
-        "meshmsg doctor --interface eth0                  and the network at eth0",
-        "meshmsg doctor --connect tcp://10.0.0.7:7000     and that peer: ports, version, clock",
+        "meshmsg doctor                                   # this machine",
+        "meshmsg doctor --interface eth0                  # and the network at eth0",
+        "meshmsg doctor --connect tcp://10.0.0.7:7000     # and that peer: ports, version, clock",
         "meshmsg doctor --data-dir ./data --spark --json",
     ),
 )
@@ -52,9 +52,7 @@ def doctor(
     spark: Annotated[
         bool, typer.Option("--spark", help="Java and Spark must be there, too.")
     ] = False,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to look for peers at most.")
-    ] = "3s",
+    wait: Look = "3s",
     json: Json = False,
 ) -> int:
     """See `HELP`."""

@@ -10,22 +10,25 @@ import typer
 
 from meshmsg import Ledger, LedgerRow, Peer, WaitTimeout
 from meshmsg._overview import ledgers
-from meshmsg.cli._asking import ask, asking
+from meshmsg.cli._asking import ask
+from meshmsg.cli._found import answering, show_found
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Answer, Connect, Json, Mesh, seconds
+from meshmsg.cli._options import Answer, Connect, Find, Interface, Json, Look, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import to_json
 
 HELP = help_text(
-    "Ask peers for their ledger: published = delivered + filtered + lost + in flight.",
+    "Ask peers for their ledger: published = delivered + filtered + lost + in flight. Without "
+    "--connect: all that are found, as by `meshmsg peers`.",
     "One row for each subscription on each stream, and for each work group, where delivered is "
     "what was acknowledged and dead letters are one term more. The exit status is 1 if a row does "
     "not add up, if --settle is given and events stay in flight, or if a peer does not answer. A "
     "declared loss is accounted for, so it is shown and is not an error.",
     examples=(
+        "meshmsg ledger                            # of all peers that are found",
         "meshmsg ledger --connect tcp://127.0.0.1:7000",
-        "meshmsg ledger -c tcp://127.0.0.1:7000 --settle 10s   let all arrive first",
+        "meshmsg ledger -c tcp://127.0.0.1:7000 --settle 10s   # let all arrive first",
         "meshmsg ledger -c tcp://127.0.0.1:7000 -c tcp://127.0.0.1:7001 --json",
     ),
 )
@@ -44,6 +47,8 @@ def register(app: typer.Typer) -> None:
 def ledger(
     connect: Connect = None,
     mesh: Mesh = None,
+    discovery: Find = None,
+    interface: Interface = None,
     settle: Annotated[
         str | None,
         typer.Option(
@@ -52,13 +57,17 @@ def ledger(
             help="Wait until nothing is in flight, this long at most.",
         ),
     ] = None,
+    wait: Look = "3s",
     timeout: Answer = "5s",
     json: Json = False,
 ) -> int:
     """See `HELP`."""
     timeout_s = seconds("--timeout", timeout)
     settle_s = None if settle is None else seconds("--settle", settle)
-    with asking(connect, mesh, timeout_s) as peer:
+    wait_s = seconds("--wait", wait)
+    with answering(connect, mesh, discovery, interface, timeout_s, wait_s) as peer:
+        if not connect and not peer.peers():
+            return show_found(peer, [], json=json)
         found = _settled(peer, timeout_s, settle_s)
     if json:
         for row in found.rows:

@@ -35,8 +35,8 @@ HELP = help_text(
     "Reading changes nothing, and works while a peer writes the log.",
     examples=(
         "meshmsg log ls ./data",
-        "meshmsg log cat ./data --stream pricing/orders.** --start 10m",
-        "meshmsg log tail ./data/pricing%2Forders.%2A%2A --follow",
+        "meshmsg log cat ./data --stream 'pricing/orders.**' --start 10m",
+        "meshmsg log tail './data/pricing%2Forders.%2A%2A' --follow",
         "meshmsg log verify ./data",
         "meshmsg log cursors ./data --drop audit-peer/audit",
         "meshmsg log groups ./data --drop billing",

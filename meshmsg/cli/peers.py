@@ -12,7 +12,7 @@ from meshmsg.cli._asking import ask, asking
 from meshmsg.cli._found import looking, show_changes, show_found, wait_for_found
 from meshmsg.cli._guard import GOOD, guarded
 from meshmsg.cli._help import help_text
-from meshmsg.cli._options import Answer, Connect, Find, Interface, Json, Mesh, seconds
+from meshmsg.cli._options import Answer, Connect, Find, Interface, Json, Look, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table
 from meshmsg.cli._values import to_json
 
@@ -26,9 +26,9 @@ HELP = help_text(
     "and who blocks; work groups with their members, lag, what is in flight and what came again; "
     "multicast streams with their packets, requests and repairs.",
     examples=(
-        "meshmsg peers                                 who is there",
-        "meshmsg peers --watch --json                  who comes and goes",
-        "meshmsg peers --figures                       and what all of them are doing",
+        "meshmsg peers                                 # who is there",
+        "meshmsg peers --watch --json                  # who comes and goes",
+        "meshmsg peers --figures                       # and what all of them are doing",
         "meshmsg peers --connect tcp://127.0.0.1:7000",
         "meshmsg peers -c tcp://127.0.0.1:7000 --json | jq .streams",
     ),
@@ -51,9 +51,7 @@ def peers(
     figures: Annotated[
         bool, typer.Option("--figures", help="Ask all that are found what they are doing.")
     ] = False,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to look for peers at most.")
-    ] = "3s",
+    wait: Look = "3s",
     timeout: Answer = "5s",
     json: Json = False,
 ) -> int:

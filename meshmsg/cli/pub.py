@@ -42,9 +42,9 @@ HELP = help_text(
         "tail -f app.log | meshmsg pub logs.app -c tcp://127.0.0.1:7000",
         "meshmsg pub 'quotes.{symbol}' --key '{symbol}' --json < quotes.jsonl",
         "meshmsg sub 'a.**' --json -c ADDR | meshmsg pub --events -c OTHER",
-        "meshmsg pub orders.eu 7 --data-dir ./data --wait 0    keep it for who comes later",
-        "meshmsg pub ticks.{n} x --count 1000 --drop 0.1   lose 10 %, see it repaired",
-        "meshmsg pub ticks.{n} x -n 1000 --multicast 239.255.7.7:30001 -b 'tcp://127.0.0.1:*'",
+        "meshmsg pub orders.eu 7 --data-dir ./data --wait 0    # keep it for who comes later",
+        "meshmsg pub 'ticks.{n}' x --count 1000 --drop 0.1   # lose 10 %, see it repaired",
+        "meshmsg pub 'ticks.{n}' x -n 1000 --multicast 239.255.7.7:30001 -b 'tcp://127.0.0.1:*'",
     ),
 )
 

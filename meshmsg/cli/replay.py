@@ -36,9 +36,9 @@ HELP = help_text(
     "lost is told, and the exit status is 1.",
     examples=(
         "meshmsg replay ./data --start 10m --bind tcp://127.0.0.1:7000",
-        "meshmsg replay ./data --stream pricing/orders.** --speed 10 -c tcp://127.0.0.1:7000",
+        "meshmsg replay ./data --stream 'pricing/orders.**' --speed 10 -c tcp://127.0.0.1:7000",
         "meshmsg replay ./data --start 2026-01-31T12:00 --end 2026-01-31T13:00 -c ADDR",
-        "meshmsg replay ./data --speed 0 --count 1000 -c ADDR      as fast as possible",
+        "meshmsg replay ./data --speed 0 --count 1000 -c ADDR      # as fast as possible",
     ),
 )
 DRAIN_S = 30.0

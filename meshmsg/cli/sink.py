@@ -43,8 +43,8 @@ HELP = help_text(
     "Needs: pip install 'meshmsg[spark]'.",
     examples=(
         "meshmsg sink --topics 'quotes.**' --out ./lake/quotes -c tcp://127.0.0.1:7000",
-        "meshmsg sink --topics 'quotes.**' --out ./lake/quotes -c tcp://127.0.0.1:7000 \\",
-        "             --partition-by topic,date --payload 'bid DOUBLE, ask DOUBLE'",
+        "meshmsg sink --topics 'quotes.**' --out ./lake/quotes -c tcp://127.0.0.1:7000 "
+        "--partition-by topic,date --payload 'bid DOUBLE, ask DOUBLE'",
         "meshmsg sink --config sink.toml --monitor 127.0.0.1:9400",
         "meshmsg sink --from ./data --out ./lake/orders --once",
         "meshmsg sink --out ./lake/quotes --check",

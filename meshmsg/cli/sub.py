@@ -64,12 +64,12 @@ HELP = help_text(
         "meshmsg sub 'greetings.**' --bind tcp://127.0.0.1:7000",
         "meshmsg sub 'quotes.*.AAPL' 'orders.**' -c tcp://127.0.0.1:7000",
         "meshmsg sub '**' --json --count 10 --timeout 5s | jq .data",
-        "meshmsg sub 'orders.**' --start earliest      all that the publisher kept",
-        "meshmsg sub 'orders.**' --start 10m           the last ten minutes of it",
+        "meshmsg sub 'orders.**' --start earliest      # all that the publisher kept",
+        "meshmsg sub 'orders.**' --start 10m           # the last ten minutes of it",
         "meshmsg sub 'orders.**' --start 2026-01-31T12:00",
-        "meshmsg sub 'quotes.**' --multicast 239.255.7.7:30001 --from pricing   no connection",
-        "meshmsg sub 'jobs.**' --group workers         share the work with the group's members",
-        "meshmsg sub dead.workers --start earliest     what the group gave up, and why",
+        "meshmsg sub 'quotes.**' --multicast 239.255.7.7:30001 --from pricing   # no connection",
+        "meshmsg sub 'jobs.**' --group workers         # share the work with the group's members",
+        "meshmsg sub dead.workers --start earliest     # what the group gave up, and why",
     ),
 )
 

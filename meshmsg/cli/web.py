@@ -18,9 +18,9 @@ HELP = help_text(
     "Beyond loopback a token is needed, in the file MESHMSG_MONITOR_TOKEN_FILE; the page asks for "
     "it.",
     examples=(
-        "meshmsg web                                   the mesh of this folder",
+        "meshmsg web                                   # the mesh of this folder",
         "meshmsg web --connect tcp://127.0.0.1:7000 --port 9401",
-        "meshmsg web --mesh prod --interface eth0      all that are found there",
+        "meshmsg web --mesh prod --interface eth0      # all that are found there",
     ),
 )
 

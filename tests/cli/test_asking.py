@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,30 @@ def test_no_subscriptions_is_nothing_to_account_for(run: Any) -> None:
 def row(**changes: Any) -> LedgerRow:
     figures = {"published": 10, "delivered": 7, "filtered": 1, "in_flight": 1}
     return LedgerRow("shop/**", 5, "desk/-#1", lost={"gone": 1}, **(figures | changes))
+
+
+def test_without_an_address_all_that_are_found_are_asked(run: Any) -> None:
+    mesh = f"ledger-{uuid.uuid4().hex}"
+    found: dict[str, Any] = {"mesh": mesh, "discovery": "zeroconf"}
+    with (
+        Peer("shop", streams=Stream("orders.**"), **found) as shop,
+        Peer("desk", **found) as desk,
+        desk.subscribe("orders.**", name="all") as events,
+    ):
+        shop.wait_for_subscribers("orders.eu", timeout=60)
+        shop.publish_many("orders.eu", range(8))
+        read_all(events)
+        result = run("ledger", "--mesh", mesh, "--discovery", "auto", "--wait", "30s", "--json")
+    assert result.exit_code == 0, result.stderr
+    (row,) = rows_of(result)
+    assert (row["published"], row["delivered"]) == (8, 8)
+
+
+def test_without_anybody_to_ask_the_ledger_fails(run: Any) -> None:
+    mesh = f"ledger-{uuid.uuid4().hex}"
+    result = run("ledger", "--mesh", mesh, "--discovery", "auto", "--wait", "200ms")
+    assert result.exit_code == 1
+    assert f"no peer of mesh '{mesh}' was found" in result.stderr
 
 
 @pytest.mark.parametrize(
