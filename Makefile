@@ -55,11 +55,13 @@ attack: setup ## attack live peers with a million messages, for half an hour (ME
 	$(BIN)/python -m tests.attack.run \
 		--messages $${MESSAGES:-1000000} --seed $${SEED:-1} $(ATTACK_FLAGS)
 
-simulate: setup ## try multicast and the durable log in random worlds (SEEDS=10000 START=0)
+simulate: setup ## try multicast, the durable log and whole meshes in random worlds (SEEDS=10000 START=0)
 	$(BIN)/python -m tests.simulation.multicast.run \
 		--seeds $${SEEDS:-10000} --start $${START:-0}
 	$(BIN)/python -m tests.simulation.durable.run \
 		--seeds $${SEEDS:-10000} --start $${START:-0}
+	$(BIN)/python -m tests.simulation.mesh.run --start $${START:-0} \
+		--seeds $$(( ($${SEEDS:-10000} + 9) / 10 ))
 
 sinkfuzz: setup ## kill the sink daemon 20 times while a million events come (SINK_KILLS= SINK_SEED=)
 	$(BIN)/python -m pytest tests/spark/session/test_sink_kill.py -m slow --timeout 7200 -o faulthandler_timeout=7500

@@ -11,7 +11,7 @@ import os
 import sys
 
 #: What the Python code expects of the module: one that was built from older files is not used.
-INTERFACE = 11
+INTERFACE = 12
 
 
 def _is_usable() -> bool:

@@ -136,6 +136,7 @@ class Publish:
         routes: dict[str, Any],
         check_notes: Callable[[str | None, Mapping[str, Any] | None], bytes | None],
         position: type[Position],
+        time_ns: Callable[[], int] | None = None,
         /,
     ) -> None: ...
     def __call__(

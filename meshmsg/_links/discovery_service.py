@@ -27,6 +27,7 @@ from meshmsg._peer.presence import PeerInfo, PresenceHub
 from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import Guard
 from meshmsg._runtime.log_limit import LogLimit
+from meshmsg._runtime.turns import next_beat
 from meshmsg._wire import control as c
 from meshmsg.recovery.discovery.contacts import NEVER, ContactBook, DialTiming
 from meshmsg.recovery.discovery.gossip import Rumours
@@ -339,7 +340,7 @@ class Finder:
     def on_tick(self, now: float) -> float:
         """Whatever is due; returns when to come again."""
         if now >= self._ping_due:
-            self._ping_due = now + self._config.tuning.ping_interval_s
+            self._ping_due = next_beat(now, self._config.tuning.ping_interval_s)
             self._on_ping(now)
         if self.is_on and now >= self._due:
             self._dial(now)

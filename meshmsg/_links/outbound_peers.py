@@ -501,7 +501,10 @@ class Links:
         """
         if now >= link.ping_due:
             calm = not (link.streams or link.recorded)
-            link.ping_due = now + self._config.tuning.peer_timeout_s / CALM_PINGS if calm else 0.0
+            tuning = self._config.tuning
+            rest_s = tuning.peer_timeout_s / CALM_PINGS
+            # Turns come a little early or late: the one that is meant must not be passed over.
+            link.ping_due = now + rest_s - tuning.ping_interval_s / 4 if calm else 0.0
             self._control.post(link, c.Ping(0))
 
     def _drop_left(self) -> None:

@@ -7,20 +7,19 @@ handed to the I/O thread.  A peer that needs none of this has no scout.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from meshmsg import _platform
 from meshmsg._model.config import PeerConfig
 from meshmsg._model.discovery_config import Discovery
 from meshmsg._model.errors import MeshError
 from meshmsg._runtime.guard import Guard
 from meshmsg._wire import control as c
-from meshmsg.transports.discovery.addresses import WILDCARDS, resolve, split_target, why_unreachable
+from meshmsg.transports.discovery.addresses import WILDCARDS, resolve, split_target
 from meshmsg.transports.discovery.mdns import Beacon, Service
+from meshmsg.transports.sockets import new_beacon, why_unreachable
 from meshmsg.transports.udp.interfaces import find_interface, local_addresses
 
 log = logging.getLogger("meshmsg.discovery")
@@ -88,16 +87,15 @@ class Scout:
         self._on_service = on_service
         self._on_name = on_name
         self._on_reason = on_reason
-        self._jobs: queue.Queue[str | None] = queue.Queue(JOBS_MAX)
+        self._jobs: deque[str] = deque()
+        self._wanted = _platform.new_condition()  # something is asked, or it is over
         self._beacon: Beacon | None = None
         self._stopping = False
         self.names = names
         self.zeroconf: dict[str, Any] = {"state": "starting" if zeroconf else "off", "reason": ""}
         self._hint_at = NEVER
         self.guard = Guard(f"the search of {config.name} for peers", counters)
-        self._thread = threading.Thread(
-            target=self._run, name=f"meshmsg-scout-{config.name}", daemon=True
-        )
+        self._thread = _platform.new_thread(self._run, f"meshmsg-scout-{config.name}")
 
     def start(self) -> None:
         """Begin to look."""
@@ -110,20 +108,18 @@ class Scout:
 
     def close(self) -> None:
         """Say good-bye by zeroconf, and end."""
-        self._stopping = True
-        try:
-            self._jobs.put_nowait(None)
-        except queue.Full:
-            pass  # it looks at `_stopping` after each job
-        if self.is_running and threading.current_thread() is not self._thread:
+        with self._wanted:
+            self._stopping = True
+            self._wanted.notify()
+        if self.is_running and _platform.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
 
     def ask_why(self, address: str) -> None:
-        """Find out why nobody answers there."""
-        try:
-            self._jobs.put_nowait(address)
-        except queue.Full:
-            pass  # it is for people: the attempt itself is made anyway
+        """Find out why nobody answers there: for people, the attempt itself is made anyway."""
+        with self._wanted:
+            if len(self._jobs) < JOBS_MAX:
+                self._jobs.append(address)
+                self._wanted.notify()
 
     def known(self) -> list[Service]:
         """What zeroconf has heard of."""
@@ -156,8 +152,8 @@ class Scout:
         """Look up names that are due, and find out what was asked; `False` when it is over."""
         if self.zeroconf["state"] == "starting":
             self._start_beacon()
-            self._hint_at = time.monotonic() + HINT_S
-        now = time.monotonic()
+            self._hint_at = _platform.monotonic() + HINT_S
+        now = _platform.monotonic()
         for name in self.names:
             if name.due <= now and not self._stopping:
                 self._look_up(name)
@@ -166,16 +162,17 @@ class Scout:
             self._hint()
         due = min([name.due for name in self.names] + [self._hint_at])
         if not self._stopping:
-            self._work(due - time.monotonic())
+            self._work(due - _platform.monotonic())
         return not self._stopping
 
     def _work(self, timeout_s: float) -> None:
-        try:
-            job = self._jobs.get(timeout=None if timeout_s == NEVER else max(0.01, timeout_s))
-        except queue.Empty:
-            return
-        if job is not None and not self._stopping:
-            self._on_reason(job, why_unreachable(job, PROBE_S))
+        with self._wanted:
+            if not (self._jobs or self._stopping):
+                self._wanted.wait(None if timeout_s == NEVER else max(0.01, timeout_s))
+            if self._stopping or not self._jobs:
+                return
+            job = self._jobs.popleft()
+        self._on_reason(job, why_unreachable(job, PROBE_S))
 
     def _start_beacon(self) -> None:
         if self._stopping:
@@ -184,7 +181,7 @@ class Scout:
         try:
             hosts = interfaces_of(interface)
             self.zeroconf["interfaces"] = list(hosts)
-            self._beacon = Beacon(hosts, self._on_service)
+            self._beacon = new_beacon(hosts, self._on_service)
             self._announce(hosts)
         except (MeshError, OSError, RuntimeError, TimeoutError, ImportError) as error:
             self.zeroconf |= {"state": "failed", "reason": str(error) or type(error).__name__}
@@ -235,7 +232,7 @@ class Scout:
             name.tries += 1
             pause = RESOLVE_RETRY_S * 2 ** min(name.tries - 1, 16)
             pause = min(pause, float(self._found.resolve_every))
-        name.due = time.monotonic() + pause
+        name.due = _platform.monotonic() + pause
         self._on_name(name)
 
     def _hint(self) -> None:

@@ -14,14 +14,18 @@ those of logs in `recovery.log.files`, those of ZeroMQ in `transports.inherited`
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from meshmsg._model.errors import ForkedError
+from meshmsg._model.config import PeerConfig
+from meshmsg._model.errors import ClosedError, ForkedError
 
 
 class Forked(Protocol):
     """What a child of a fork gets a copy of: the node of a peer."""
+
+    config: PeerConfig
 
     def forked_parts(self) -> list[object]:
         """All that users' objects lead to."""
@@ -35,11 +39,11 @@ _pid = os.getpid()
 def _ask(part: object, name: str) -> Any:
     if name == "__class__":  # which `isinstance` asks for
         return type(part)
-    raise ForkedError(_owner_of[type(part)])
+    raise _error_of[type(part)]()
 
 
 def _refuse(part: object, *_: object) -> None:
-    raise ForkedError(_owner_of[type(part)])
+    raise _error_of[type(part)]()
 
 
 #: What a part becomes: whatever is asked of it raises.
@@ -49,8 +53,8 @@ _FORKED = {
     "__enter__": _refuse,
     "__exit__": _refuse,
 }
-#: The process that opened the parts of each such class.
-_owner_of: dict[type, int] = {}
+#: What the parts of each such class raise.
+_error_of: WeakKeyDictionary[type, Callable[[], Exception]] = WeakKeyDictionary()
 
 
 def own(node: Forked) -> None:
@@ -59,16 +63,23 @@ def own(node: Forked) -> None:
 
 
 def is_forked(part: object) -> bool:
-    """Return True for a part of a peer that another process has opened."""
-    return type(part) in _owner_of
+    """Return True for a part of a peer that another process has opened, or that was killed."""
+    return type(part) in _error_of
 
 
-def _disown(part: Any, owner: int) -> None:
+def bury(name: str) -> None:
+    """The peers of this name were killed in a simulated mesh: users' objects of them say so."""
+    for node in [node for node in _nodes if node.config.name == name]:
+        _nodes.discard(node)
+        for part in node.forked_parts():
+            _disown(part, lambda: ClosedError(f"the peer {name!r} was killed"))
+
+
+def _disown(part: Any, error: Callable[[], Exception]) -> None:
     kind = type(part)
     forked = type(kind.__name__, (kind,), dict(_FORKED))
-    _owner_of[forked] = owner
+    _error_of[forked] = error
     part.__class__ = forked
-    _kept.append(part)
 
 
 def _after_fork() -> None:
@@ -77,7 +88,8 @@ def _after_fork() -> None:
     owner, _pid = _pid, os.getpid()
     for node in list(_nodes):
         for part in node.forked_parts():
-            _disown(part, owner)
+            _disown(part, lambda: ForkedError(owner))
+            _kept.append(part)
     _nodes.clear()
 
 

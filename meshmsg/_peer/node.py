@@ -50,7 +50,7 @@ from meshmsg._replay.recorder import Recorder, RecorderIntake
 from meshmsg._replay.recorder_service import Lender
 from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import PAUSE_MAX_S, PAUSE_S, Guard
-from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice
+from meshmsg._runtime.turns import MESSAGES_A_TURN, Slice, next_beat
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.ledger import Ledger
 from meshmsg.recovery.stream.loss_detector import NEVER
@@ -491,7 +491,7 @@ class Node:
     def _on_ping(self, now: float) -> float:
         """Ask for signs of life, and say how far subscriptions are: both leave at once."""
         if now >= self._ping_due:
-            self._ping_due = now + self.tuning.ping_interval_s
+            self._ping_due = next_beat(now, self.tuning.ping_interval_s)
             settle_loans()  # of who has fallen silent
             self._server.unsent.sweep()
             self.links.on_ping(now)

@@ -218,7 +218,8 @@ class PeerBase:
                 log.warning("subscribing to %r: %s", pattern, hint)
         begin = parse_start(start)
         data_dir = node.config.data_dir
-        bookmarks = Bookmarks(data_dir, name) if name and data_dir is not None else None
+        with _platform.current().at(node.config.name):
+            bookmarks = Bookmarks(data_dir, name) if name and data_dir is not None else None
         if begin.committed is not None:
             if bookmarks is None:
                 problem = "'committed' needs a place and a name: Peer(data_dir=...), name='...'"

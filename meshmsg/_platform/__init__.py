@@ -47,11 +47,13 @@ class Condition(threading.Condition):
 class Platform:
     """The operating system; others have the same, and what they give behaves alike."""
 
-    #: Compiled code reads the system's clock: on another clock, the Python beside it runs.
-    has_system_clock = True
+    #: What compiled code asks for the time; without it, the system.
+    own_clock_ns: Callable[[], int] | None = None
     #: Where peers get their sockets, and the log its files; `None` for the system's.
     sockets: Any = None
     files: Any = None
+    #: At which moment of each second its peers do what they do once a second.
+    phase_s = 0.0
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     #: What the calling thread has used of a processor.
@@ -73,6 +75,7 @@ class Platform:
 
 
 SYSTEM = Platform()
+SYSTEM.phase_s = random.random()  # processes of a machine do not all wake up at once
 _current: ContextVar[Platform] = ContextVar("platform", default=SYSTEM)
 current = _current.get
 

@@ -137,8 +137,9 @@ class PublisherSide:
         self._rush = Rush(RUSH_GAP_NS)
         if FrameBuilder.NEEDS_LOCK:
             self.publish = self._publish_locked  # type: ignore[method-assign]
-        elif COMPILED and platform.has_system_clock:
-            self.publish = _speed.Publish(self, self._routes, check_notes, Position)  # type: ignore[method-assign]
+        elif COMPILED:
+            clock = platform.own_clock_ns
+            self.publish = _speed.Publish(self, self._routes, check_notes, Position, clock)  # type: ignore[method-assign]
         if spans is not None:
             self.publish = spans.one(self.publish, self.stream_of)  # type: ignore[method-assign]
             self.publish_all = spans.many(self.publish_all, self.stream_of)  # type: ignore[method-assign]

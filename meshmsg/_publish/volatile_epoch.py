@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from meshmsg.recovery.log.files import REAL, read_small, replace_small
+from meshmsg.recovery.log.files import files_here, read_small, replace_small
 from meshmsg.recovery.log.folder import VERSION, decode_checked, encode_checked, escape
 from meshmsg.recovery.log.format import NUMBER_MAX
 
@@ -36,7 +36,7 @@ def _file(name: str) -> str:
 
 def _read(data_dir: str, name: str) -> int:
     try:
-        data = read_small(REAL, f"{data_dir}/{_file(name)}", EPOCH_BYTES_MAX)
+        data = read_small(files_here(), f"{data_dir}/{_file(name)}", EPOCH_BYTES_MAX)
     except OSError as error:
         log.warning("%s/%s cannot be read: %s", data_dir, _file(name), error.strerror)
         return 0
@@ -50,8 +50,9 @@ def _read(data_dir: str, name: str) -> int:
 def _keep(data_dir: str, name: str, epoch: int) -> None:
     """Write it down before it is used; a disk that is full must not keep the peer from starting."""
     try:
-        REAL.make_folder(data_dir)
+        files = files_here()
+        files.make_folder(data_dir)
         data = encode_checked({"version": VERSION, "epoch": epoch})
-        replace_small(REAL, data_dir, _file(name), data)
+        replace_small(files, data_dir, _file(name), data)
     except OSError as error:
         log.warning("%s: the epoch cannot be kept for the next start: %s", data_dir, error.strerror)

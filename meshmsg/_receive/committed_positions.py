@@ -10,7 +10,7 @@ from meshmsg import _platform
 from meshmsg._model.errors import ConfigError, LogError
 from meshmsg._model.event import Position
 from meshmsg.recovery.log.cursors import Cursor, Cursors
-from meshmsg.recovery.log.files import REAL, Held
+from meshmsg.recovery.log.files import Held
 from meshmsg.recovery.log.folder import CURSORS_FOLDER, escape
 
 log = logging.getLogger("meshmsg.peer")
@@ -33,8 +33,8 @@ class Bookmarks:
         """
         folder = self._cursors.path
         try:
-            REAL.make_folder(folder)
-            held = REAL.lock(f"{folder}/{escape(self.name)}.lock")
+            self._cursors.files.make_folder(folder)
+            held = self._cursors.files.lock(f"{folder}/{escape(self.name)}.lock")
         except Held as other:
             who = f"process {other.pid}" if other.pid else "another process"
             raise ConfigError(

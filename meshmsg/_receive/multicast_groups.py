@@ -163,7 +163,8 @@ class Tuner:
         lines = self._reading.lines
         line = lines.get(group)
         if line is None:
-            line = lines[group] = multicast_client(group, buffer_bytes, self._tuning.spin_s)
+            spin_s = self._tuning.spin_s
+            line = lines[group] = multicast_client(group, buffer_bytes, spin_s, self._client)
             self._spoil(group, line)  # when it is among the lines: `set_fault` may be called now
             self._client.watch(line.fd)
         return line

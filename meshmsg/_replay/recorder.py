@@ -27,7 +27,7 @@ from meshmsg._replay.recorder_service import Lender
 from meshmsg._runtime.guard import Guard
 from meshmsg._wire.control import Figures
 from meshmsg.recovery.log.appender import LogSettings
-from meshmsg.recovery.log.files import REAL
+from meshmsg.recovery.log.files import files_here
 from meshmsg.recovery.log.folder import LogFolder, find_logs
 from meshmsg.recovery.stream.receiver import Delivery, StreamReceiver
 
@@ -115,7 +115,7 @@ class Recorder:
     def open(self) -> None:
         """Open the logs that are there; raises `LogError`, `LogLocked`."""
         try:
-            REAL.make_folder(self._data_dir)
+            files_here().make_folder(self._data_dir)
         except OSError as error:
             raise LogError(self._data_dir, f"cannot be used: {error.strerror or error}") from error
         try:

@@ -9,6 +9,8 @@ with messages that are all valid.  So
   then come the others; what answers take is divided likewise;
 - one peer has a part of the thread's time, and waits when that is used up
   (`recovery.stream.time_shares`);
+- what every peer does once in a while, it does at one moment with the others of its process
+  (`next_beat`): their messages come together then, and take a turn instead of one each;
 - after a turn that took so long, the thread lets go of the lock for a moment (`give_way`).  A
   thread that waits for it gets it then.  Otherwise it would wait for 5 ms, the interpreter's switch
   interval, and again whenever the I/O thread had let go of the lock too shortly to be noticed.
@@ -23,6 +25,16 @@ MESSAGES_A_TURN = 256
 TURN_S = 0.0005
 #: The shortest sleep: with the kernel's timer slack, about 0.1 ms.
 PAUSE_S = 0.00005
+
+
+def next_beat(now: float, every_s: float) -> float:
+    """Return the next of the moments, so far apart, that all peers of this process share.
+
+    One that comes within half of that time is passed over: a turn that is a little early takes the
+    moment that it is early for.
+    """
+    soon = now + every_s / 2
+    return soon + every_s - (soon - _platform.current().phase_s) % every_s
 
 
 class Slice:

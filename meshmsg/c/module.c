@@ -4,7 +4,7 @@
 
 /* Goes up with every change of what Python code expects here: an older build that lies around is
  * then passed over instead of misused. */
-#define INTERFACE 11
+#define INTERFACE 12
 
 #define FUNCTION(name, function, kind) {name, (PyCFunction)(void (*)(void))function, kind, NULL}
 

@@ -255,10 +255,17 @@ call_with(Publish *self, PyObject *method, Draft *draft, long long value)
 
 /* --- publishing --- */
 
+/* The time, of the system or of the world that the peer runs in; -1 with an exception. */
 static int64_t
-clock_ns(void)
+clock_ns(Publish *self)
 {
     struct timespec now;
+    if (self->time_ns != NULL) {
+        PyObject *told = PyObject_CallNoArgs(self->time_ns);
+        int64_t ns = told == NULL ? -1 : PyLong_AsLongLong(told);
+        Py_XDECREF(told);
+        return ns;
+    }
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
@@ -309,7 +316,10 @@ let_in(Publish *self, const Call *call, Draft *draft, int64_t *now_ns, long long
 {
     OpenFrame *outlet = draft->outlet;
     while (1) {
-        *now_ns = clock_ns();
+        *now_ns = clock_ns(self);
+        if (*now_ns < 0) {
+            return -1;
+        }
         if (*now_ns > outlet->due_ns && outlet->count == 0 && draft->note == NULL
             && outlet->tail == NULL) {
             *position = publish_idle(self, draft, *now_ns);
@@ -407,8 +417,9 @@ publish_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *nam
 static PyObject *
 publish_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named))
 {
-    PyObject *side, *routes, *check_notes, *position;
-    if (!PyArg_ParseTuple(args, "OO!OO", &side, &PyDict_Type, &routes, &check_notes, &position)) {
+    PyObject *side, *routes, *check_notes, *position, *time_ns = NULL;
+    if (!PyArg_ParseTuple(args, "OO!OO|O", &side, &PyDict_Type, &routes, &check_notes, &position,
+                          &time_ns)) {
         return NULL;
     }
     Publish *self = (Publish *)type->tp_alloc(type, 0);
@@ -418,6 +429,7 @@ publish_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named))
         self->routes = Py_NewRef(routes);
         self->check_notes = Py_NewRef(check_notes);
         self->position = Py_NewRef(position);
+        self->time_ns = time_ns == Py_None ? NULL : Py_XNewRef(time_ns);
     }
     return (PyObject *)self;
 }
@@ -429,6 +441,7 @@ publish_traverse(Publish *self, visitproc visit, void *arg)
     Py_VISIT(self->routes);
     Py_VISIT(self->check_notes);
     Py_VISIT(self->position);
+    Py_VISIT(self->time_ns);
     return 0;
 }
 
@@ -439,6 +452,7 @@ publish_clear(Publish *self)
     Py_CLEAR(self->routes);
     Py_CLEAR(self->check_notes);
     Py_CLEAR(self->position);
+    Py_CLEAR(self->time_ns);
     return 0;
 }
 

@@ -196,6 +196,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *side, *routes, *check_notes, *position;
+    PyObject *time_ns; /* NULL: the system's clock */
 } Publish;
 
 typedef struct {

@@ -21,6 +21,17 @@ from meshmsg._model.multicast_config import split_group
 from meshmsg._peer.peer import PeerBase, node_of
 from meshmsg._wire.frame import FRAME_MAGIC, PREFIX_BYTES
 from meshmsg._wire.packet import DATA, REPAIR, packet_kind
+from meshmsg.testing.memory_mesh import MemoryMesh
+
+__all__ = [
+    "LossyLink",
+    "LossyPath",
+    "MemoryMesh",
+    "lose_frames",
+    "lose_messages",
+    "lose_packets",
+    "own_mesh",
+]
 
 
 @contextmanager

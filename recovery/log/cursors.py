@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmsg._model.errors import LogError
-from meshmsg.recovery.log.files import REAL, Files, read_small, replace_small
+from meshmsg.recovery.log.files import Files, files_here, read_small, replace_small
 from meshmsg.recovery.log.folder import VERSION, decode_checked, encode_checked, escape
 from meshmsg.recovery.log.format import NUMBER_MAX
 
@@ -68,9 +68,9 @@ class Cursors:
     >>> cursors.set(Cursor("audit", "pricing/orders.**", epoch=7, seq=41))     # doctest: +SKIP
     """
 
-    def __init__(self, path: str, *, files: Files = REAL) -> None:
+    def __init__(self, path: str, *, files: Files | None = None) -> None:
         self.path = self._path = path
-        self._files = files
+        self.files = files or files_here()
         self._made = False
         self.problems: list[str] = []  #: what was found damaged when it was read last, in words
 
@@ -84,9 +84,9 @@ class Cursors:
         file = self._file(cursor.name, cursor.stream)
         try:
             if not self._made:
-                self._files.make_folder(self._path)
+                self.files.make_folder(self._path)
                 self._made = True
-            replace_small(self._files, self._path, file, cursor.encode())
+            replace_small(self.files, self._path, file, cursor.encode())
         except OSError as error:
             problem = f"the cursor could not be set: {error.strerror or error}"
             raise LogError(f"{self._path}/{file}", problem) from error
@@ -95,8 +95,8 @@ class Cursors:
         """Forget a cursor; raises `LogError`."""
         file = self._file(name, stream)
         try:
-            self._files.remove(f"{self._path}/{file}")
-            self._files.sync_folder(self._path)
+            self.files.remove(f"{self._path}/{file}")
+            self.files.sync_folder(self._path)
         except OSError as error:
             problem = f"the cursor could not be removed: {error.strerror or error}"
             raise LogError(f"{self._path}/{file}", problem) from error
@@ -104,7 +104,7 @@ class Cursors:
     def all(self) -> list[Cursor]:
         """All that can be read; `problems` names the others."""
         self.problems = []
-        files = sorted(f for f in self._files.names(self._path) if f.endswith(ENDING))
+        files = sorted(f for f in self.files.names(self._path) if f.endswith(ENDING))
         if len(files) > CURSORS_MAX:
             self.problems.append(f"{len(files):,} cursors: {CURSORS_MAX:,} are looked at")
         found = [self._read(file, None) for file in files[:CURSORS_MAX]]
@@ -124,7 +124,7 @@ class Cursors:
         path = f"{self._path}/{file}"
         data: bytes | None
         try:
-            data = read_small(self._files, path, CURSOR_BYTES_MAX)
+            data = read_small(self.files, path, CURSOR_BYTES_MAX)
         except OSError as error:
             self.problems.append(f"{path}: the cursor cannot be read: {error.strerror}")
             return None

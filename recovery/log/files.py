@@ -22,6 +22,8 @@ from collections.abc import Sequence, Set
 from typing import Protocol
 from weakref import WeakSet
 
+from meshmsg import _platform
+
 #: A full sync reaches the disk's own cache on macOS only when asked for like this.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -280,6 +282,11 @@ class RealFiles:
 
 
 REAL = RealFiles()
+
+
+def files_here() -> Files:
+    """The files of the current platform: those of the system, or a simulated disk."""
+    return _platform.current().files or REAL
 
 
 def processes_with(targets: Set[str]) -> list[int]:

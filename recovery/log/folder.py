@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from meshmsg._model.errors import LogError
 from meshmsg._wire.control import stream_wire_id
-from meshmsg.recovery.log.files import REAL, Files, read_small, replace_small
+from meshmsg.recovery.log.files import Files, files_here, read_small, replace_small
 from meshmsg.recovery.log.format import DATA_START, SegmentName, in_effect, parse_name, read_head
 
 NAME_BYTES_MAX = 200
@@ -107,13 +107,13 @@ def decode_checked(data: bytes) -> dict[str, Any] | None:
 class LogFolder:
     """The folder of one stream."""
 
-    def __init__(self, path: str, *, files: Files = REAL) -> None:
+    def __init__(self, path: str, *, files: Files | None = None) -> None:
         self.path = path
-        self.files = files
+        self.files = files or files_here()
         self.problems: list[str] = []  #: what was found damaged, in words
 
     @classmethod
-    def of(cls, data_dir: str, stream: str, *, files: Files = REAL) -> LogFolder:
+    def of(cls, data_dir: str, stream: str, *, files: Files | None = None) -> LogFolder:
         """The folder of a stream in a data directory."""
         return cls(f"{data_dir.rstrip('/') or '/'}/{escape(stream)}", files=files)
 
@@ -197,9 +197,10 @@ def _about(fields: dict[str, Any]) -> About | None:
     return About(stream, mesh, wire_id, codec)
 
 
-def find_logs(path: str, *, files: Files = REAL) -> list[LogFolder]:
+def find_logs(path: str, *, files: Files | None = None) -> list[LogFolder]:
     """The logs at a path: the folder of a stream itself, or all that a data directory has."""
     own = LogFolder(path.rstrip("/") or "/", files=files)
+    files = own.files
     if own.segments() or ABOUT_FILE in files.names(own.path):
         return [own]
     logs = [LogFolder(f"{own.path}/{name}", files=files) for name in files.folders(own.path)]

@@ -18,7 +18,7 @@ from meshmsg._model.errors import LogError, ProtocolError
 from meshmsg._model.event import LOSS_REASONS, Loss, Position
 from meshmsg._wire.frame import Frame
 from meshmsg.recovery.log import seek as log_places
-from meshmsg.recovery.log.files import REAL, Files
+from meshmsg.recovery.log.files import Files
 from meshmsg.recovery.log.folder import UNKNOWN, LogFolder
 from meshmsg.recovery.log.format import (
     DATA_START,
@@ -52,7 +52,9 @@ class LogReader:
     ...         print(item)
     """
 
-    def __init__(self, folder: str | LogFolder, *, files: Files = REAL, joins: bool = True) -> None:
+    def __init__(
+        self, folder: str | LogFolder, *, files: Files | None = None, joins: bool = True
+    ) -> None:
         self.folder = LogFolder(folder, files=files) if isinstance(folder, str) else folder
         self.counters: Counter[str] = Counter()
         self._files = self.folder.files

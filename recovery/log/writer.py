@@ -22,7 +22,7 @@ from meshmsg._wire.tail_frame import TailFrame
 from meshmsg.recovery.log.appender import Appender, LogSettings, TailEvent, events_of, failure
 from meshmsg.recovery.log.commit import IDLE_S, Committer
 from meshmsg.recovery.log.cursors import Cursors
-from meshmsg.recovery.log.files import REAL, File, Files, Held
+from meshmsg.recovery.log.files import File, Files, Held
 from meshmsg.recovery.log.folder import CURSORS_FOLDER, LOCK_FILE, About, LogFolder
 from meshmsg.recovery.log.format import (
     FRAME_RECORD,
@@ -70,7 +70,7 @@ class LogWriter:
         mesh: str = "default",
         codec: str = "msgpack",
         settings: LogSettings | None = None,
-        files: Files = REAL,
+        files: Files | None = None,
         clock: Callable[[], int] = _platform.time_ns,
         background: bool = True,
     ) -> None:
@@ -82,7 +82,7 @@ class LogWriter:
         self.recovery = Recovery()  #: what `open` found
         self._about = About(stream, mesh, stream_wire_id(mesh, stream), codec)
         self._fsync = FsyncWord.parse(self.settings.fsync)
-        self._files = files
+        self._files = self.folder.files
         self._clock = clock
         self._lock_file: File | None = None
         self._journal = Journal()

@@ -56,6 +56,7 @@ EXPECTED: dict[str, list[str]] = {
     "21_dead_letters.py": ["tried 3 times", "4 published = 3 done + 1 dead"],
     "22_killed_worker.py": ["second worker has {'invoice': 7} attempt 2", "{'invoice': 8}"],
     "23_service.py": ["all received: True", "exit status of the service: 143"],
+    "24_memory_mesh.py": ["seed 2: 51 bills", "cut: the order was billed", "all tests passed"],
     "31_durable_stream.py": ["tuesday: 3 orders are in the log", "number 2 tuesday 2", "lost: 0"],
     "52_security.py": [
         "the desk has 187.2",

@@ -219,7 +219,7 @@ def _recv(sock: socket.socket) -> tuple[bytes, Address] | None:
         return None
 
 
-def _lose(fault: Fault, data: bytes, packet_bytes: int, counters: Counter[str]) -> bytes:
+def lose(fault: Fault, data: bytes, packet_bytes: int, counters: Counter[str]) -> bytes:
     """What a fault leaves of a burst of packets."""
     lost_of = getattr(fault, "lost_of", None)
     if lost_of is not None:  # it need not be shown each packet
@@ -365,7 +365,7 @@ class MulticastServer:
 
     def _send_some(self, data: bytes, packet_bytes: int) -> None:
         assert self.fault is not None
-        kept = _lose(self.fault, data, packet_bytes, self.counters)
+        kept = lose(self.fault, data, packet_bytes, self.counters)
         for line in self.lines:
             sent = kept if self.fault_at in (None, line.group[:2]) else data
             if sent:
@@ -512,7 +512,7 @@ class MulticastClient:
         spares = getattr(fault, "spares", None)  # others have to be shown each packet
         if spares is not None and spares(-(-len(data) // packet_bytes)):
             return datagram
-        left = _lose(fault, data, packet_bytes, self.counters)
+        left = lose(fault, data, packet_bytes, self.counters)
         return datagram if left is data else Datagram(left, packet_bytes, source)
 
     @property

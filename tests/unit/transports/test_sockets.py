@@ -18,7 +18,7 @@ class Other(_platform.Platform):
             return f"server on {interface}"
 
         @staticmethod
-        def multicast_client(group: Any, buffer_bytes: int) -> str:
+        def multicast_client(group: Any, buffer_bytes: int, beside: Any) -> str:
             return f"client of {group}"
 
 
@@ -32,4 +32,4 @@ def test_platform_with_sockets_of_its_own_is_asked_for_them() -> None:
     with _platform.entered(Other()):
         assert sockets.new_context(None, 1.0) == "other"
         assert sockets.multicast_server(None, "lo") == "server on lo"  # type: ignore[arg-type]
-        assert sockets.multicast_client("g", 1, 0.0) == "client of g"  # type: ignore[arg-type]
+        assert sockets.multicast_client("g", 1, 0.0, None) == "client of g"  # type: ignore[arg-type]

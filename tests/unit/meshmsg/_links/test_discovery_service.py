@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from meshmsg._links import resolver
+from meshmsg._links import discovery_service, resolver
 from meshmsg._links.discovery_service import ITSELF, RENEW_S, Doings
 from meshmsg._model.discovery_config import Discovery
 from meshmsg._model.errors import ProtocolError
@@ -25,6 +25,12 @@ THERE, LAN = "tcp://127.0.0.1:7", "tcp://10.0.0.7:7"
 def opened(side: Linking) -> Linking:
     side.finder.open()
     return side
+
+
+@pytest.fixture(autouse=True)
+def beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test sets the time: pings are due a second after the last, whenever this process pings."""
+    monkeypatch.setattr(discovery_service, "next_beat", lambda now, every_s: now + every_s)
 
 
 @pytest.fixture
@@ -325,7 +331,7 @@ def service(port: int = 7, **records: str) -> Service:
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Linking]:
     Beacon.services = []
-    monkeypatch.setattr(resolver, "Beacon", Beacon)
+    monkeypatch.setattr(resolver, "new_beacon", Beacon)
     with linking(Discovery(zeroconf=True), mesh="prod") as side:
         opened(side)
         wait_until(lambda: side.finder.stats()["zeroconf"]["state"] == "on")

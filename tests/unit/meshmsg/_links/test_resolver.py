@@ -46,7 +46,7 @@ class Beacon:
 @pytest.fixture(autouse=True)
 def beacon(monkeypatch: pytest.MonkeyPatch) -> type[Beacon]:
     Beacon.problem, Beacon.services, Beacon.announced, Beacon.closed = None, [], [], 0
-    monkeypatch.setattr(module, "Beacon", Beacon)
+    monkeypatch.setattr(module, "new_beacon", Beacon)
     return Beacon
 
 

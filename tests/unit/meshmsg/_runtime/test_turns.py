@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshmsg._runtime import turns as _turns
-from meshmsg._runtime.turns import PAUSE_S, TURN_S, Slice
+from meshmsg._runtime.turns import PAUSE_S, TURN_S, Slice, next_beat
 
 
 @pytest.fixture
@@ -36,3 +36,17 @@ def test_others_are_let_run_only_after_a_whole_slice(clock: dict[str, float]) ->
     clock["now"] += TURN_S * 1.1
     turn.give_way()
     assert clock["slept"] == PAUSE_S
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("every_s", [0.05, 1.0, 7.5])
+def test_peers_that_began_at_different_times_share_their_beats(
+    phase_s: float, every_s: float
+) -> None:
+    platform = _turns._platform.Platform()
+    platform.phase_s = phase_s
+    with _turns._platform.entered(platform):
+        beat = next_beat(1000.0, every_s)
+        assert 1000.0 + every_s / 2 <= beat <= 1000.0 + every_s * 3 / 2
+        for part in (-0.49, 0.0, 0.001, 0.49):
+            assert next_beat(beat + part * every_s, every_s) == pytest.approx(beat + every_s)

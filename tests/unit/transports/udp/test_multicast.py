@@ -16,8 +16,8 @@ from meshmsg.transports.udp.multicast import (
     Group,
     MulticastClient,
     MulticastServer,
-    _lose,
     groups_of,
+    lose,
 )
 from tests.scenarios.multicast.conftest import new_group
 
@@ -101,7 +101,7 @@ def test_a_fault_drops_packets_at_either_end(
 )
 def test_what_a_fault_leaves_of_a_burst(lost: tuple[bytes, ...], left: bytes) -> None:
     counters: Counter[str] = Counter()
-    assert _lose(lambda packet: packet[:1] in lost, b"aaabbbcc", 3, counters) == left
+    assert lose(lambda packet: packet[:1] in lost, b"aaabbbcc", 3, counters) == left
     assert counters["injected_drops"] == len(lost)
 
 
