@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from meshmsg._peer.peer import Peer, __version__
     from meshmsg._peer.presence import PeerChange, PeerInfo, PeerWatch
     from meshmsg._receive.subscription import StartFrom, Subscription
+    from meshmsg._runtime.json_lines import JsonLogFormatter
     from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "Feed",
     "ForkedError",
     "JsonCodec",
+    "JsonLogFormatter",
     "Ledger",
     "LedgerRow",
     "LogError",
@@ -139,6 +141,7 @@ _HOMES = {
         "._model.units": ("parse_time",),
         "._native": ("COMPILED",),
         "._receive.subscription": ("StartFrom", "Subscription"),
+        "._runtime.json_lines": ("JsonLogFormatter",),
         ".recovery.stream.ledger": ("Ledger", "LedgerRow"),
     }.items()
     for name in names

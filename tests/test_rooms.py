@@ -36,6 +36,7 @@ EXPECTED = (
     "Feed",
     "ForkedError",
     "JsonCodec",
+    "JsonLogFormatter",
     "Ledger",
     "LedgerRow",
     "LogError",

@@ -23,6 +23,7 @@ from meshmsg._groups.roster import GroupRoll, RemoteMember
 from meshmsg._groups.seat import Seat, Seats, group_stats, live_row, reset_row, row_of
 from meshmsg._model.config import PeerConfig, Stream, check_group
 from meshmsg._model.errors import BindError, LogError, MeshError
+from meshmsg._model.event import Position
 from meshmsg._model.message_fields import NACK_RANGES_MAX, as_text
 from meshmsg._model.topics import TopicFilter
 from meshmsg._publish.durable_streams import DurableSide
@@ -738,6 +739,18 @@ class GroupSide:
     def rows(self) -> list[LedgerRow]:
         """A row for each group on each stream."""
         return [*self._finished, *map(live_row, self.seats)]
+
+    def fates(self, outlet: Outlet, place: Position) -> list[dict[str, Any]]:
+        """What became of an event in each of the groups of its stream, as plain data."""
+        found = []
+        for seat in self.seats.of(outlet.stream):
+            group = seat.group
+            number = group.shelf.line.number(place.epoch, place.seq)
+            if number is not None:
+                patterns = list(group.policy.patterns)
+                fate = group.fate(number)._asdict()
+                found.append({"group": group.name, "patterns": patterns, **fate})
+        return found
 
     def stats(self, outlet: Outlet) -> list[dict[str, Any]]:
         """Figures of the groups of a stream, as plain data."""

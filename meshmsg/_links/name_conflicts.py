@@ -69,9 +69,10 @@ class Namesakes:
         known = self._known
         for stream, address in rivals.items():
             if known.get(stream) != address:
-                log.error("the name of %s is in use at %s: nobody takes it", stream, address)
+                text = "the name of %s is in use at %s: nobody takes it"
+                log.error(text, stream, address, extra={"stream": stream})
         for stream in known.keys() - rivals.keys():
-            log.info("the name of %s is ours again", stream)
+            log.info("the name of %s is ours again", stream, extra={"stream": stream})
         if rivals != known:
             self._known = rivals
             self._set_rivals(rivals)

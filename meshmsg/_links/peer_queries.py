@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from meshmsg import _platform
 from meshmsg._links.outbound_peer import Link
 from meshmsg._model.errors import ProtocolError, WaitTimeout
+from meshmsg._model.event import Position
 from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.ledger import Ledger
@@ -38,6 +40,7 @@ class _Waiting(NamedTuple):
     asker: Link | bytes
     number: int
     deadline: float
+    event: Position | None = None
 
 
 class Questions:
@@ -49,6 +52,7 @@ class Questions:
         control: ControlSender,
         stats: Callable[[], dict[str, Any]],
         ledger: Callable[[], Ledger],
+        trace: Callable[[Position], dict[str, Any]],
         start_refresh: Callable[[], int],
         is_fresh: Callable[[int], bool],
         check_running: Callable[[], None],
@@ -57,6 +61,7 @@ class Questions:
         self._control = control
         self._stats = stats
         self._ledger = ledger
+        self._trace = trace
         self._start_refresh = start_refresh  # asks our subscribers for their figures
         self._is_fresh = is_fresh  # they have answered that
         self._check_running = check_running
@@ -65,28 +70,44 @@ class Questions:
         self._for_stats: list[_Waiting] = []
         self._for_ledger: list[_Waiting] = []  # until subscribers are asked the next time
         self._for_status: list[tuple[_Waiting, int]] = []  # until these have answered
-        self._stats_due = self._ledger_due = self._refresh_due = 0.0
+        self._for_trace: deque[_Waiting] = deque()
+        self._stats_due = self._ledger_due = self._refresh_due = self._trace_due = 0.0
 
     def on_ask(self, asker: Link | bytes, ask: c.Ask, now: float) -> None:
         """A peer asks."""
         question = _Waiting(asker, ask.number, now + LEDGER_S)
         if ask.what == "clock":
             self._control.post(asker, c.encode_answer(ask.number, {"time_ns": _platform.time_ns()}))
-        elif ask.what not in ("stats", "ledger"):
+        elif ask.what not in ("stats", "ledger", "trace"):
             raise ProtocolError(f"asked for {ask.what!r}")
+        elif (ask.what == "trace") != (ask.event is not None):
+            raise ProtocolError(f"asked for {ask.what!r} of {ask.event!r}")
         elif self._is_asking_much(asker):
             self._control.counters["questions_dropped"] += 1
+        elif ask.event is not None:
+            at = Position(ask.event.stream, ask.event.epoch, ask.event.seq)
+            self._for_trace.append(question._replace(event=at))
         else:
             (self._for_stats if ask.what == "stats" else self._for_ledger).append(question)
 
     def _is_asking_much(self, asker: Link | bytes) -> bool:
         waiting = [*self._for_stats, *self._for_ledger, *(one for one, _ in self._for_status)]
+        waiting += self._for_trace
         mine = sum(question.asker == asker for question in waiting)
         return len(waiting) >= WAITING_MAX or mine >= WAITING_EACH_MAX
 
     def on_tick(self, now: float) -> float:
         """Answer those whose time has come; returns when to come again."""
-        return min(self._tell_stats(now), self._tell_ledger(now))
+        return min(self._tell_stats(now), self._tell_ledger(now), self._tell_trace(now))
+
+    def _tell_trace(self, now: float) -> float:
+        """One at a time: each looks at another event."""
+        if self._for_trace and now >= self._trace_due:
+            question = self._for_trace.popleft()
+            assert question.event is not None
+            self._answer([question], {"peer": self._name, **self._trace(question.event)})
+            self._trace_due = now + (_platform.monotonic() - now) / SHARE
+        return self._trace_due if self._for_trace else NEVER
 
     def _tell_stats(self, now: float) -> float:
         if self._for_stats and now >= self._stats_due:
@@ -124,13 +145,19 @@ class Questions:
         return answer
 
     def ask_all(
-        self, targets: Mapping[str, Link | bytes], what: str, timeout: float
+        self,
+        targets: Mapping[str, Link | bytes],
+        what: str,
+        timeout: float,
+        about: Position | None = None,
     ) -> dict[str, Any]:
         """Ask several peers at once, from any thread but the I/O thread, for `timeout` altogether.
 
         For a peer that does not answer, or not so that it can be read, there is a `WaitTimeout`.
         """
-        return self._gather(targets, lambda number: c.Ask(number, what), f"its {what}", timeout)
+        event = None if about is None else c.Place(about.stream, about.epoch, about.seq)
+        what_of = f"its {what}"
+        return self._gather(targets, lambda number: c.Ask(number, what, event), what_of, timeout)
 
     def operate(
         self, targets: Mapping[str, Link], order: c.Operate, timeout: float

@@ -39,7 +39,7 @@ from meshmsg._peer.audit import Audit
 from meshmsg._peer.draining import Draining
 from meshmsg._peer.operations import Operations
 from meshmsg._peer.served_streams import ServedStreams
-from meshmsg._peer.stats import inlet_stats
+from meshmsg._peer.stats import fates, inlet_stats
 from meshmsg._publish.publisher import PublisherSide, Spans
 from meshmsg._receive.background import Arrival, Background
 from meshmsg._receive.committed_positions import release
@@ -222,6 +222,7 @@ class Node:
             control,
             self.stats,
             self.ledger,
+            self.trace,
             subscribers.start_refresh,
             subscribers.is_fresh,
             self.check_running,
@@ -744,6 +745,17 @@ class Node:
         for sub, intake in list(self.intakes.items()):
             rows += intake.rows(self.label(sub))
         return Ledger(tuple(rows))
+
+    def trace(self, place: Position) -> dict[str, Any]:
+        """What is known here of one event, as plain data."""
+        publisher = self.publisher.trace(place)
+        if publisher is not None and self.gate.apart:
+            publisher.pop("topic", None)  # who may read it has it from the log
+        return {
+            "publisher": publisher,
+            "has_log": any(entry.stream == place.stream for entry in self._streams.logs()),
+            "subscriptions": fates(self.intakes, self.label, place),
+        }
 
     def label(self, sub: int) -> str:
         """How a subscription of ours is called at its publishers."""

@@ -506,13 +506,22 @@ class Peer(PeerBase):
         """Published = delivered + filtered + lost + in flight, for each stream and subscription."""
         return ledger_of(self, timeout)
 
-    def ask(self, what: str, timeout: float = 5.0, *, strict: bool = True) -> dict[str, Any]:
+    def ask(
+        self,
+        what: str,
+        timeout: float = 5.0,
+        *,
+        strict: bool = True,
+        event: Position | None = None,
+    ) -> dict[str, Any]:
         """Ask every connected peer for its `"ledger"` or `"stats"`; answers by address.
 
-        Raises `WaitTimeout` for one that does not answer in time; with `strict=False` it is left
-        out.
+        With `"trace"`, for what it knows of an event.  Raises `WaitTimeout` for one that does not
+        answer in time; with `strict=False` it is left out.
         """
-        answers = ask_all(self, what, timeout)
+        if (what == "trace") != (event is not None):
+            raise ConfigError("event", "goes with ask('trace'), and ask('trace') with it")
+        answers = ask_all(self, what, timeout, event)
         for answer in answers.values() if strict else ():
             if isinstance(answer, WaitTimeout):
                 raise answer
@@ -631,13 +640,15 @@ def behind_text(behind: Iterable[Any], timeout: float | None) -> str:
     return f"not received by all after {timeout or 0:g} s: {', '.join(names)}"
 
 
-def ask_all(peer: PeerBase, what: str, timeout: float) -> dict[str, Any]:
+def ask_all(
+    peer: PeerBase, what: str, timeout: float, event: Position | None = None
+) -> dict[str, Any]:
     """What every connected peer says, by its address: a `WaitTimeout` for one that says nothing.
 
     Waits as it would in a thread: not for an event loop.
     """
     node = node_of(peer)
-    return node.questions.ask_all(node.finder.questioned(), what, timeout)
+    return node.questions.ask_all(node.finder.questioned(), what, timeout, event)
 
 
 def ledger_of(peer: PeerBase, timeout: float) -> Ledger:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from meshmsg._groups.consumer import Member
+from meshmsg._model.event import Position
 from meshmsg._receive.subscription_io import Intake
 from meshmsg.recovery.stream.receiver import StreamReceiver
 
@@ -38,6 +40,24 @@ def _member_stats(name: str, member: Member) -> dict[str, Any]:
             for source in member.sources()
         ],
     }
+
+
+def fates(
+    intakes: Mapping[int, Intake], label: Callable[[int], str], place: Position
+) -> list[dict[str, Any]]:
+    """What became of an event at each subscription that knows of its stream and epoch."""
+    found = []
+    for sub, intake in list(intakes.items()):
+        if (fate := intake.fate(place)) is not None:
+            state, reason, filtered = fate
+            patterns = [pattern.text for pattern in intake.filter.patterns]
+            row = {
+                "name": label(sub),
+                "patterns": patterns,
+                "recorder": not intake.follows_recorders,
+            }
+            found.append({**row, "state": state, "reason": reason, "filtered": filtered})
+    return found
 
 
 def _unheard(intake: Intake) -> Counter[str]:

@@ -182,6 +182,7 @@ class Outlet(OpenFrame):
                 self.stream,
                 ", ".join(names[:NAMES_MAX]),
                 more,
+                extra={"stream": self.stream},
             )
 
     def tail_next(self) -> int:

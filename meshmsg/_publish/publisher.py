@@ -44,6 +44,7 @@ from meshmsg._publish.stream_counts import claim_row, stream_stats, subscribers_
 from meshmsg._publish.streams import Streams
 from meshmsg._publish.subscribers import Subscribers
 from meshmsg._publish.topic_router import RUSH_DUES, Routes, Rush
+from meshmsg._publish.traced_event import traced
 from meshmsg._publish.volatile_epoch import volatile_epoch
 from meshmsg._runtime.control_sender import ControlSender
 from meshmsg._runtime.guard import Guard
@@ -910,6 +911,14 @@ class PublisherSide:
                         self._changed.notify_all()
                     return more
         return 0.0
+
+    def trace(self, place: Position) -> dict[str, Any] | None:
+        """What is known of an event of a stream of ours; `None` of one that is not ours."""
+        with self._lock:
+            outlet = self._outlets.get(place.stream)
+            return (
+                None if outlet is None else traced(outlet, place, self.groups.fates(outlet, place))
+            )
 
     def injected_drops(self) -> int:
         """Messages and packets lost on purpose."""

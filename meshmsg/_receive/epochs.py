@@ -266,6 +266,7 @@ class Epochs:
             "count. Which peers may record it?",
             source.info.name,
             start,
+            extra={"stream": source.info.name},
         )
         self._ready.withdraw(source, receiver.epoch, start)
         self._begin(source, admission, start, now)
@@ -280,6 +281,7 @@ class Epochs:
             "Which peers may record it?",
             source.info.name,
             receiver.epoch,
+            extra={"stream": source.info.name},
         )
         self._ready.withdraw(source, receiver.epoch, 0)
         with self._incoming.lock:

@@ -637,7 +637,9 @@ class Intake:
         elif isinstance(notice, Evicted):
             self.counters["evicted"] += 1
             self.evictions.append(notice.reason)
-            self.guard.notes.warning("%s: evicted: %s", notice.stream, notice.reason)
+            self.guard.notes.warning(
+                "%s: evicted: %s", notice.stream, notice.reason, stream=notice.stream
+            )
         elif receiver is None:
             self.counters["early_notices"] += 1
         elif isinstance(notice, RepairFrame):
@@ -793,6 +795,34 @@ class Intake:
         taken = [books for books in every if books.consumed > books.start]
         figures = self._figures(taken[-1] if taken else every[0], None)
         return Position(figures.stream, figures.epoch, figures.consumed)
+
+    def fate(self, place: Position) -> tuple[str, str, int] | None:
+        """What became of an event here: a word, why it is lost, how many were filtered.
+
+        `None` where nothing is known of its epoch.  `before` (it began behind it), `absent` (it has
+        not come), `here` (the consumer has yet to take it), `taken` (or filtered), `lost`, `over`
+        (taken or lost: more losses were reported than are remembered).
+        """
+        with self._books_lock:
+            source = self.incoming.by_name.get(place.stream)
+            now = () if source is None else (source.books,)
+            every = [*self.incoming.left(place.stream).books, *now]
+            books = next((one for one in every if one.epoch == place.epoch), None)
+            if books is None:
+                return None
+            live = source is not None and books is source.books
+            figures = self._figures(books, source.receiver if live and source else None)
+        if place.seq < figures.start:
+            return "before", "", figures.filtered
+        if place.seq >= figures.consumed:
+            word = "here" if place.seq < figures.received else "absent"
+            return word, "", figures.filtered
+        for loss in list(self.losses):
+            same = (loss.stream, loss.epoch) == (place.stream, place.epoch)
+            if same and loss.first <= place.seq < loss.stop:
+                return "lost", loss.reason, figures.filtered
+        word = "over" if len(self.losses) == LOSSES_MAX and figures.lost else "taken"
+        return word, "", figures.filtered
 
     def rows(self, label: str) -> list[LedgerRow]:
         """The books as ledger rows, by what this side has heard of the publishers."""

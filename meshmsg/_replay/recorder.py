@@ -270,7 +270,8 @@ class Recorder:
         self._refused_at[stream] = now
         if self.refused.get(stream) != problem and len(self.refused) < STREAMS_MAX:
             self.refused[stream] = problem
-            log.error("%s is not recorded: %s %s", stream, folder.path, problem)
+            text = "%s is not recorded: %s %s"
+            log.error(text, stream, folder.path, problem, extra={"stream": stream})
         return None
 
     def _lose(self, books: Books, delivery: Delivery) -> Loss:
@@ -295,6 +296,7 @@ class Recorder:
                 recorded.stream,
                 books.epoch,
                 recorded.place[0],
+                extra={"stream": recorded.stream},
             )
         return loss
 

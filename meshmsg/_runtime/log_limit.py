@@ -43,9 +43,16 @@ class LogLimit:
         """Write an error; lines with the same key (text and values, if none is given) are few."""
         self.write(logging.ERROR, text, *values, key=key, by=by)
 
-    def warning(self, text: str, *values: object, key: object = None, by: object = None) -> bool:
+    def warning(
+        self,
+        text: str,
+        *values: object,
+        key: object = None,
+        by: object = None,
+        stream: str = "",
+    ) -> bool:
         """Write a warning, likewise; return False if it was left out."""
-        return self.write(logging.WARNING, text, *values, key=key, by=by)
+        return self.write(logging.WARNING, text, *values, key=key, by=by, stream=stream)
 
     def info(self, text: str, *values: object, key: object = None, by: object = None) -> None:
         """Write what is worth knowing, likewise."""
@@ -59,8 +66,12 @@ class LogLimit:
         key: object = None,
         by: object = None,
         trace: bool = False,
+        stream: str = "",
     ) -> bool:
-        """Write a line that somebody caused; with `trace`, the exception in hand follows it."""
+        """Write a line that somebody caused, about a stream if it names one.
+
+        With `trace`, the exception in hand follows it.
+        """
         if not self._log.isEnabledFor(level):
             return True
         key = (text, values) if key is None else key
@@ -71,7 +82,7 @@ class LogLimit:
             left_out = self._left_out.pop(key, 0)
         if left_out:
             text, values = f"{text} (and %d times before)", (*values, left_out)
-        self._log.log(level, text, *values, exc_info=trace)
+        self._log.log(level, text, *values, exc_info=trace, extra={"stream": stream})
         return True
 
     def _may_write(self, key: object, by: object) -> bool:

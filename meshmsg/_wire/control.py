@@ -460,10 +460,11 @@ class Unknown(_Message, frozen=True, tag="unknown"):
 
 
 class Ask(_Message, frozen=True, tag="ask"):
-    """Tell me your `ledger`, `stats` or `clock`."""
+    """Tell me your `ledger`, `stats` or `clock`, or what you know of an event: `trace`."""
 
     number: U64
     what: Name
+    event: Place | None = None
 
 
 class Answer(_Message, frozen=True, tag="answer"):

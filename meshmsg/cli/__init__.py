@@ -39,12 +39,13 @@ from meshmsg.cli import (
     statsd,
     sub,
     top,
+    trace,
     web,
     webhook,
 )
 from meshmsg.cli._guard import INTERRUPTED, TERMINATED
 from meshmsg.cli._help import help_text
-from meshmsg.cli._logs import LogLevel, write_logs
+from meshmsg.cli._logs import LogFormat, LogLevel, write_logs
 
 HELP = help_text(
     "Messages between processes, with no server in the middle and no silent loss.",
@@ -86,6 +87,15 @@ def _before_each_verb(
             case_sensitive=False,
         ),
     ] = LogLevel.warning,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            envvar="MESHMSG_LOG_FORMAT",
+            metavar="FORMAT",
+            help="How to show them: text, or json with one object a line.",
+            case_sensitive=False,
+        ),
+    ] = LogFormat.text,
     keys: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +121,7 @@ def _before_each_verb(
         ),
     ] = False,
 ) -> None:
-    write_logs(log)
+    write_logs(log, log_format)
     # Peers of this process and of those that it starts find them there.
     for name, value in (("MESHMSG_KEYS", keys), ("MESHMSG_MESH_KEY_FILE", mesh_key_file)):
         if value:
@@ -124,6 +134,7 @@ _VERBS = (
     ledger,
     peers,
     top,
+    trace,
     web,
     doctor,
     keys,

@@ -24,6 +24,7 @@ from meshmsg import (
     parse_time,
 )
 from meshmsg.cli._guard import note, usage
+from meshmsg.cli._logs import name_peer
 
 _MESH = "The mesh"
 NO_MONITOR = "none"
@@ -250,6 +251,7 @@ def peer_from(
         transport = multicast_of(multicast)
         declared = tuple(replace(stream, transport=transport) for stream in declared)
     settings = replace(settings, streams=declared)
+    name_peer(settings.name)
     return Peer.from_config(settings)
 
 

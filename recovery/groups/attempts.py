@@ -104,6 +104,7 @@ class GroupTrouble(GroupRecall):
         else:
             base, frame = found
             self.dead += 1
+            self._outcomes.note_dead(seq)
             self.dead_letters.append(DeadLetter(frame, seq - base, trouble))
             self._settle(seq, seq + 1)
         self._advance()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from meshmsg.recovery.groups.fates import Fate, Outcomes
 from meshmsg.recovery.groups.key_order import KeyOrder
 from meshmsg.recovery.groups.member import GroupMember
 from meshmsg.recovery.groups.numbering import Shelf
@@ -45,6 +46,7 @@ class GroupLedger:
         self._restored = RangeSet()  # tried before a restart, and not passed yet either
         self._doubtful = RangeSet()  # of these, what a member may have had that is not back
         self._keys = KeyOrder(self.members)
+        self._outcomes = Outcomes()
 
     # --- across restarts ---
 
@@ -59,6 +61,8 @@ class GroupLedger:
         for first, stop in settled:
             self._settled.add(max(first, self.start), max(stop, self.start))
         self._done = self._settled.copy()
+        if self._settled:
+            self._outcomes.forget_before(self._settled.bounds[1])
         self.acked = self._settled.count  # they were, or else filtered or given up
         self._advance()
         self.cursor = max(self.cursor, self.floor)
@@ -128,6 +132,20 @@ class GroupLedger:
         self._doubtful.remove(seq, seq + 1)
         self._trouble.pop(seq, None)
 
+    def fate(self, seq: int) -> Fate:
+        """What has become of an event so far, by its number on the line."""
+        if seq < self.start:
+            return Fate("before")
+        if seq < self.floor or seq in self._settled:
+            return self._outcomes.of(seq)
+        for member in self.members.values():
+            if held := member.attempt_of(seq):
+                return Fate("held", member.label, held)
+        trouble = self._trouble.get(seq)
+        if trouble is None:
+            return Fate("waits", attempt=1)
+        return Fate("waits", attempt=trouble.attempt, reason=trouble.error or trouble.reason)
+
     # --- settling ---
 
     def is_settled(self, number: int) -> bool:
@@ -164,6 +182,7 @@ class GroupLedger:
         """Nobody can have these any more."""
         for low, high, reason in self.shelf.reasons(first, stop, self.loss_reason):
             self.lost[reason] += high - low
+            self._outcomes.note_lost(low, high, reason)
             last = self.losses[-1] if self.losses else None
             if last is not None and last[1] == low and last[2] == reason:
                 self.losses[-1] = (last[0], high, reason)

@@ -517,7 +517,8 @@ class LogWriter:
     def _save_holds(self) -> None:
         for name in self.holds.save():
             self.counters["dropped_cursors"] += 1
-            log.warning("%s: the cursor %r was dropped and holds nothing more", self.stream, name)
+            text = "%s: the cursor %r was dropped and holds nothing more"
+            log.warning(text, self.stream, name, extra={"stream": self.stream})
 
     def cursors(self) -> Cursors:
         """The cursors that are kept beside the log, and may hold retention."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from meshmsg.spark_sink.sink.daemon import SinkDaemon
     from meshmsg.spark_sink.sink.driver import SETTINGS, Driver
+    from meshmsg.spark_sink.sink.journal import find_commit
     from meshmsg.spark_sink.sink.metrics import open_monitor, sink_part
     from meshmsg.spark_sink.sink.plan import check_plan
     from meshmsg.spark_sink.sink.process import SinkProcess
@@ -32,6 +33,7 @@ __all__ = [
     "SinkProcess",
     "check_output",
     "check_plan",
+    "find_commit",
     "load_sink",
     "make_sink",
     "metrics_address",
@@ -46,6 +48,7 @@ _HOMES = {
         "config": ("Output", "SinkConfig", "load_sink", "make_sink", "metrics_address"),
         "daemon": ("SinkDaemon",),
         "driver": ("Driver", "SETTINGS"),
+        "journal": ("find_commit",),
         "metrics": ("open_monitor", "sink_part"),
         "plan": ("check_plan",),
         "process": ("SinkProcess",),

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from meshmsg import ConfigError, LogError
+from meshmsg import ConfigError, LogError, Position
 from meshmsg.recovery.log.files import REAL, replace_small
 from meshmsg.recovery.log.folder import VERSION, decode_checked, encode_checked
 from meshmsg.spark_sink.source.positions import (
@@ -301,6 +301,21 @@ def read_commits(table: str) -> Iterator[Commit]:
         for fields, _ in read_lines(f"{folder}/{name}"):
             if "base" not in fields:
                 yield decode_commit(fields)
+
+
+def find_commit(table: str, position: Position) -> Commit | None:
+    """The commit that an event of a table came with, by anyone; `None` if it is not in it.
+
+    Raises `ConfigError` where it is no table of ours, `LogError`.
+    """
+    if read_about(table) is None:
+        raise ConfigError("table", f"{table} is not a table that meshmsg sink has written")
+    stream, epoch, seq = position.stream, position.epoch, position.seq
+    for commit in read_commits(table):
+        for one in commit.ranges:
+            if (one.stream, one.epoch) == (stream, epoch) and one.first <= seq < one.stop:
+                return commit
+    return None
 
 
 def journal_files(folder: str) -> list[str]:

@@ -137,6 +137,7 @@ class Linking:
             self.control,
             lambda: self.figures,
             lambda: Ledger(()),
+            lambda event: {"event": str(event)},
             self._refresh,
             lambda number: number <= self.answered,
             self._check_running,

@@ -39,6 +39,35 @@ def test_clock_is_answered_at_once(side: Linking, questions: Questions) -> None:
     assert set(body) == {"time_ns"}  # type: ignore[call-overload]
 
 
+def test_events_are_looked_at_one_at_a_time_within_a_share_of_the_time(
+    side: Linking, questions: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshmsg._links.peer_queries._platform.monotonic", lambda: 10.1)
+    for number in (1, 2):
+        questions.on_ask(b"x", c.Ask(number, "trace", c.Place("shop/a", 5, number)), 10.0)
+    assert questions.on_tick(10.0) == pytest.approx(11.0)  # took 0.1 s
+    assert answers(side, b"x") == [(1, {"peer": "me", "event": "shop/a@5:1"})]
+    assert questions.on_tick(11.0) == NEVER
+    assert [number for number, _ in answers(side, b"x")] == [1, 2]
+
+
+def test_a_trace_of_no_event_and_an_event_of_something_else_are_refused(
+    questions: Questions,
+) -> None:
+    for ask in (c.Ask(1, "trace"), c.Ask(1, "stats", c.Place("shop/a", 5, 1))):
+        with pytest.raises(ProtocolError, match="asked for"):
+            questions.on_ask(b"x", ask, 0.0)
+
+
+def test_who_asks_after_too_many_events_is_not_answered(
+    side: Linking, questions: Questions
+) -> None:
+    ask = c.Ask(1, "trace", c.Place("shop/a", 5, 1))
+    for _ in range(WAITING_EACH_MAX + 3):
+        questions.on_ask(b"x", ask, 0.0)
+    assert side.counters["questions_dropped"] == 3
+
+
 def test_figures_are_put_together_once_for_all_who_wait(
     side: Linking, questions: Questions
 ) -> None:

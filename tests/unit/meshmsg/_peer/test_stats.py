@@ -7,10 +7,10 @@ from typing import Any
 
 from meshmsg._groups.consumer import Member
 from meshmsg._groups.consumer_messages import MemberSetup
-from meshmsg._model.event import Loss
+from meshmsg._model.event import Loss, Position
 from meshmsg._model.multicast_config import Multicast
 from meshmsg._model.topics import TopicFilter
-from meshmsg._peer.stats import inlet_stats
+from meshmsg._peer.stats import fates, inlet_stats
 from meshmsg._receive.incoming_stream import StartAt
 from meshmsg._receive.multicast_receiver import info_of
 from meshmsg._receive.subscription import member_options
@@ -78,3 +78,24 @@ def test_member_shows_its_group() -> None:
     finally:
         member.close()
         context.close()
+
+
+def test_an_event_is_followed_at_a_subscription() -> None:
+    with receiving() as side:
+        source = side.source()
+        side.intake.epochs.on_admission(source, admission(), 0.0)
+        side.give(source, 0, 5)
+        side.intake.ready.put(source, [Loss(STREAM, EPOCH, 5, 7, "overflow")])
+        side.taken()
+        side.give(source, 7, 9)
+
+        def fate(seq: int, epoch: int = EPOCH) -> list[tuple[str, str]]:
+            rows = fates({7: side.intake}, str, Position(STREAM, epoch, seq))
+            return [(row["state"], row["reason"]) for row in rows]
+
+        assert fate(4) == [("taken", "")]
+        assert fate(6) == [("lost", "overflow")]
+        assert fate(20) == [("absent", "")]
+        assert fate(4, EPOCH + 9) == []
+        (row,) = fates({7: side.intake}, str, Position(STREAM, EPOCH, 4))
+        assert (row["name"], row["patterns"], row["recorder"]) == ("7", ["a.**"], False)
