@@ -36,6 +36,8 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+#: At most so many characters in a line of prose.
+PROSE_WIDTH = 110
 
 
 def load_refresh() -> ModuleType:
@@ -120,6 +122,25 @@ def anchors(path: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text).strip().lower().replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in PAGES if path.parent.name != "benchmarks"]  # `make bench` writes those
+    + [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"],
+    ids=name_of,
+)
+def test_prose_wraps_at_one_width(path: Path) -> None:
+    fences = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+    lines = fences.sub("", path.read_text(encoding="utf-8")).splitlines()
+    prose = [line for line in lines if not line.startswith(("|", "    ", "<"))]
+    long = [line for line in prose if len(line) > PROSE_WIDTH and can_be_wrapped(line)]
+    assert long == []
+
+
+def can_be_wrapped(line: str) -> bool:
+    """A line that is more than one piece of code."""
+    return " " in re.sub(r"`[^`]*`", "``", line).strip(" -")
 
 
 def test_every_page_is_in_the_index() -> None:
