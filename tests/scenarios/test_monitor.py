@@ -75,6 +75,7 @@ NOT_SHOWN = {
     "/security/keys",
     "/streams/*/epoch",
     "/streams/*/first_available",
+    "/streams/*/groups[]/generation",
     "/streams/*/groups[]/max_attempts",
     "/streams/*/groups[]/members[]/acked",
     "/streams/*/groups[]/members[]/delivered",
