@@ -9,7 +9,7 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
     _bridge                                 what bridges and the monitor share
     logs, keys, doctor                      what programs do without a peer: logs, keys, checks
-    _overview                               the whole mesh, from the figures of its peers
+    overview                                the whole mesh, from the figures of its peers
     testing                                 what users' own tests need, a simulated mesh included
     _peer                                   what users hold; its node joins the rooms below
     _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks

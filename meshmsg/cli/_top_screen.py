@@ -11,8 +11,8 @@ from typing import Any
 from rich.cells import set_cell_size
 from rich.text import Text
 
-from meshmsg._overview.rows import View
 from meshmsg.cli._top_tables import TABLES, Table, cell, chosen_rows, fitting, short
+from meshmsg.overview import View
 
 #: Lines that are no rows: totals, tables, head, foot.
 FRAME_LINES = 4

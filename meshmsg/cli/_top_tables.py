@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshmsg._overview.rows import View
 from meshmsg.cli._values import safe
+from meshmsg.overview import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from meshmsg import Ledger, LedgerRow, Peer, WaitTimeout
-from meshmsg._overview import ledgers
 from meshmsg.cli._asking import ask
 from meshmsg.cli._found import answering, show_found
 from meshmsg.cli._guard import BAD, GOOD, complain, guarded
@@ -17,6 +16,7 @@ from meshmsg.cli._help import help_text
 from meshmsg.cli._options import Answer, Connect, Find, Interface, Json, Look, Mesh, seconds
 from meshmsg.cli._tables import by_reason, console, table, tick
 from meshmsg.cli._values import to_json
+from meshmsg.overview import merge_ledgers
 
 HELP = help_text(
     "Ask peers for their ledger: published = delivered + filtered + lost + in flight. Without "
@@ -125,11 +125,11 @@ def merge(answers: Iterable[Mapping[str, Any]]) -> Ledger:
     answers = list(answers)
     for answer in answers:
         try:
-            ledgers.merge([answer])
+            merge_ledgers([answer])
         except (AttributeError, KeyError, TypeError, ValueError):
             problem = "answered with something that is not a ledger"
             raise WaitTimeout(f"{answer.get('address', '?')} {problem}") from None
-    return ledgers.merge(answers)
+    return merge_ledgers(answers)
 
 
 def _settled(peer: Peer, timeout_s: float, settle_s: float | None) -> Ledger:

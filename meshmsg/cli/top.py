@@ -12,15 +12,13 @@ import msgspec
 import typer
 
 from meshmsg import ClosedError, Peer
-from meshmsg._overview.look import MeshLook
-from meshmsg._overview.mesh import MeshView
-from meshmsg._overview.rows import View
 from meshmsg.cli._found import looking, wait_for_found
 from meshmsg.cli._guard import GOOD, guarded, usage
 from meshmsg.cli._help import help_text
 from meshmsg.cli._logs import LogLevel, write_logs
 from meshmsg.cli._options import Connect, Find, Interface, Json, Mesh, seconds
 from meshmsg.cli._values import to_json
+from meshmsg.overview import MeshLook, MeshView, View
 
 if TYPE_CHECKING:
     from meshmsg.cli._top_screen import TopScreen

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmsg._model.errors import ClosedError
-from meshmsg._overview.look import PERIOD_S, MeshLook
-from meshmsg._overview.mesh import MeshView
-from meshmsg._overview.rows import View
 from meshmsg._peer.peer import PeerBase
 from meshmsg._runtime.guard import Guard
 from meshmsg.monitor.snapshots import Snapshots
+from meshmsg.overview.look import PERIOD_S, MeshLook
+from meshmsg.overview.mesh import MeshView
+from meshmsg.overview.rows import View
 
 KEEP_S = 300.0
 #: For a look that is under way: those who are asked may be gone.

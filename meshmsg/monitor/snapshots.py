@@ -3,7 +3,7 @@
 | field | |
 |---|---|
 | `time`, `step_s` | when it was taken, in seconds since 1970, and when the next will be |
-| `view` | the mesh: see `meshmsg/_overview/rows.py`; `null` in a program that has no peer |
+| `view` | the mesh: see `meshmsg/overview/rows.py`; `null` in a program that has no peer |
 | `sink` | figures of a sink's tables, where there are any |
 | `left_out` | rows that had no place, by table |
 | `history` | points of the plots so far, in the first event of a connection |
@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from meshmsg._overview.history import History
-from meshmsg._overview.rows import View
+from meshmsg.overview.history import History
+from meshmsg.overview.rows import View
 
 #: Rows of one table.
 ROWS_MAX = 500

@@ -18,7 +18,10 @@ import pytest
 from rich.cells import cell_len
 
 from meshmsg import Peer, Stream
-from meshmsg._overview.rows import (
+from meshmsg.cli._terminal_keys import keys_of
+from meshmsg.cli._top_screen import FILTER_CHARS_MAX, TopScreen
+from meshmsg.cli._top_tables import TABLES, short
+from meshmsg.overview.rows import (
     GroupRow,
     LogRow,
     LossRow,
@@ -29,9 +32,6 @@ from meshmsg._overview.rows import (
     Totals,
     View,
 )
-from meshmsg.cli._terminal_keys import keys_of
-from meshmsg.cli._top_screen import FILTER_CHARS_MAX, TopScreen
-from meshmsg.cli._top_tables import TABLES, short
 from tests.support import processes
 from tests.support.waiting import wait_until
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from meshmsg import EventsLost, Monitor, Peer, Stream
-from meshmsg._overview.mesh import Look, MeshView
 from meshmsg.monitor.answers import Answers
 from meshmsg.monitor.http_server import HttpServer
 from meshmsg.monitor.snapshots import Snapshots
+from meshmsg.overview.mesh import Look, MeshView
 from meshmsg.testing import lose_frames
 from tests.support.browsing import browser, show, texts
 from tests.support.overviews import card, group, peer, stream, subscriber

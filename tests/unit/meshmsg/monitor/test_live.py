@@ -35,7 +35,7 @@ def looking() -> bool:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr("meshmsg._overview.look.PERIOD_S", 0.02)
+    monkeypatch.setattr("meshmsg.overview.look.PERIOD_S", 0.02)
     made = Watched()
     yield made
     made.live.close()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshmsg._overview.mesh import Look, MeshView
 from meshmsg.monitor import snapshots
 from meshmsg.monitor.snapshots import Snapshots
+from meshmsg.overview.mesh import Look, MeshView
 from tests.support.overviews import group, peer, stream, subscriber
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._overview import history
-from meshmsg._overview.history import POINTS_MAX, History, Rates
+from meshmsg.overview import history
+from meshmsg.overview.history import POINTS_MAX, History, Rates
 
 
 def test_a_rate_is_growth_over_time() -> None:

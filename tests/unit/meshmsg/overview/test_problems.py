@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._overview import problems
-from meshmsg._overview.mesh import Look, MeshView
-from meshmsg._overview.problems import NEWS_S, Problems
-from meshmsg._overview.rows import ProblemRow
+from meshmsg.overview import problems
+from meshmsg.overview.mesh import Look, MeshView
+from meshmsg.overview.problems import NEWS_S, Problems
+from meshmsg.overview.rows import ProblemRow
 from tests.support.overviews import card, group, peer, stream, subscriber
 
 

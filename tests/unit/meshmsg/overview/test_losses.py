@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._overview import losses
-from meshmsg._overview.figures import Lost, PeerFigures, Subscription
-from meshmsg._overview.losses import Losses
-from meshmsg._overview.rows import GroupRow
+from meshmsg.overview import losses
+from meshmsg.overview.figures import Lost, PeerFigures, Subscription
+from meshmsg.overview.losses import Losses
+from meshmsg.overview.rows import GroupRow
 
 
 def peer(*lost: Lost) -> PeerFigures:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshmsg._overview import mesh
-from meshmsg._overview.mesh import GONE_S, Look, MeshView
-from meshmsg._overview.rows import PeerRow, View
+from meshmsg.overview import mesh
+from meshmsg.overview.mesh import GONE_S, Look, MeshView
+from meshmsg.overview.rows import PeerRow, View
 from tests.support.overviews import card, group, ledger_row, peer, stream, subscriber
 
 

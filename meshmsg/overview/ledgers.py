@@ -8,7 +8,7 @@ from typing import Any
 from meshmsg.recovery.stream.ledger import Ledger, LedgerRow
 
 
-def merge(answers: Iterable[Mapping[str, Any]]) -> Ledger:
+def merge_ledgers(answers: Iterable[Mapping[str, Any]]) -> Ledger:
     """One ledger of all answers: what both ends report is taken from the publisher.
 
     Raises `KeyError`, `TypeError` or `ValueError` for an answer that is not a ledger.

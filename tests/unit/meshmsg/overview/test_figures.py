@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshmsg import Peer
-from meshmsg._overview.figures import NAME_MAX, Times, read_cards, read_stats
+from meshmsg.overview.figures import NAME_MAX, Times, read_cards, read_stats
 from tests.support.overviews import card, peer, stream, subscriber
 
 

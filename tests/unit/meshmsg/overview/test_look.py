@@ -8,9 +8,9 @@ import time
 import pytest
 
 from meshmsg import ClosedError, Peer, Stream
-from meshmsg._overview.look import LEDGER_EACH, PERIOD_S, MeshLook
-from meshmsg._overview.mesh import MeshView
-from meshmsg._overview.rows import View
+from meshmsg.overview.look import LEDGER_EACH, PERIOD_S, MeshLook
+from meshmsg.overview.mesh import MeshView
+from meshmsg.overview.rows import View
 from tests.support.waiting import wait_until
 
 PATIENCE_S = 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from meshmsg._overview.figures import PeerFigures
-from meshmsg._overview.rows import GroupRow, LossRow
+from meshmsg.overview.figures import PeerFigures
+from meshmsg.overview.rows import GroupRow, LossRow
 
 #: Losses that are remembered, the newest.
 LOSSES_MAX = 200

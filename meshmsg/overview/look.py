@@ -11,9 +11,9 @@ from collections import deque
 from typing import Any
 
 from meshmsg._model.errors import ClosedError
-from meshmsg._overview.mesh import Look
 from meshmsg._peer.peer import PeerBase, ask_all, ledger_of
 from meshmsg._peer.presence import PeerChange
+from meshmsg.overview.mesh import Look
 
 #: For all peers together: one that takes longer counts as silent.
 ANSWER_S = 2.0

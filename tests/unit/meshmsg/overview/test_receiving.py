@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshmsg._overview.figures import read_stats
-from meshmsg._overview.receiving import receiver_rows
+from meshmsg.overview.figures import read_stats
+from meshmsg.overview.receiving import receiver_rows
 from tests.support.overviews import peer
 
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from meshmsg._overview.figures import Card, PeerFigures, read_cards, read_stats
-from meshmsg._overview.history import History, Rates
-from meshmsg._overview.ledgers import merge
-from meshmsg._overview.losses import Losses
-from meshmsg._overview.problems import Problems, find_problems
-from meshmsg._overview.receiving import receiver_rows
-from meshmsg._overview.rows import FlowRow, LedgerLine, PeerRow, Totals, View
-from meshmsg._overview.streams import StreamRows
+from meshmsg.overview.figures import Card, PeerFigures, read_cards, read_stats
+from meshmsg.overview.history import History, Rates
+from meshmsg.overview.ledgers import merge_ledgers
+from meshmsg.overview.losses import Losses
+from meshmsg.overview.problems import Problems, find_problems
+from meshmsg.overview.receiving import receiver_rows
+from meshmsg.overview.rows import FlowRow, LedgerLine, PeerRow, Totals, View
+from meshmsg.overview.streams import StreamRows
 
 #: A peer that is gone is shown for so long.
 GONE_S = 600.0
@@ -117,7 +117,7 @@ class MeshView:
         good = []
         for answer in answers:
             try:
-                merge([answer])
+                merge_ledgers([answer])
             except (AttributeError, KeyError, TypeError, ValueError):
                 self.unreadable += 1
             else:
@@ -137,7 +137,7 @@ class MeshView:
                 in_doubt=not row.reconciles,
                 reconciles=row.reconciles or (row.stream, row.subscription) not in before,
             )
-            for row in merge(good).rows
+            for row in merge_ledgers(good).rows
         ]
 
     # --- what is shown ---

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from meshmsg._overview.mesh import Look, MeshView
-from meshmsg._overview.rows import View
+from meshmsg.overview.mesh import Look, MeshView
+from meshmsg.overview.rows import View
 from tests.support.overviews import peer
 
 

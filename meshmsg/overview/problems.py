@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from meshmsg._overview.figures import PeerFigures
-from meshmsg._overview.rows import LedgerLine, LossRow, PeerRow, ProblemRow
-from meshmsg._overview.streams import StreamRows
+from meshmsg.overview.figures import PeerFigures
+from meshmsg.overview.rows import LedgerLine, LossRow, PeerRow, ProblemRow
+from meshmsg.overview.streams import StreamRows
 
 #: A loss is news for so long.
 NEWS_S = 120.0

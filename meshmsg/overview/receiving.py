@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from meshmsg._overview.figures import Packets, PeerFigures, Source, Subscription
-from meshmsg._overview.rows import ReceiverRow
+from meshmsg.overview.figures import Packets, PeerFigures, Source, Subscription
+from meshmsg.overview.rows import ReceiverRow
 
 
 def receiver_rows(peers: Iterable[PeerFigures]) -> list[ReceiverRow]:

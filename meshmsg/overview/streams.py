@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from meshmsg._overview.figures import Group, Log, Recorder, Sender, Stream, Subscriber
-from meshmsg._overview.history import Rates
-from meshmsg._overview.rows import GroupRow, LogRow, SenderRow, StreamRow, SubscriberRow
+from meshmsg.overview.figures import Group, Log, Recorder, Sender, Stream, Subscriber
+from meshmsg.overview.history import Rates
+from meshmsg.overview.rows import GroupRow, LogRow, SenderRow, StreamRow, SubscriberRow
 
 
 class StreamRows:

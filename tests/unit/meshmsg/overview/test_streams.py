@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from meshmsg._overview.figures import read_stats
-from meshmsg._overview.history import Rates
-from meshmsg._overview.mesh import Look, MeshView
-from meshmsg._overview.streams import StreamRows
+from meshmsg.overview.figures import read_stats
+from meshmsg.overview.history import Rates
+from meshmsg.overview.mesh import Look, MeshView
+from meshmsg.overview.streams import StreamRows
 from tests.support.overviews import group, peer, stream, subscriber
 
 
