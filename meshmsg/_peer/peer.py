@@ -29,7 +29,7 @@ from meshmsg._model.config import (
 )
 from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._model.errors import ClosedError, ConfigError, LogError, WaitTimeout
-from meshmsg._model.event import Position
+from meshmsg._model.event import NUMBER_MAX, Position
 from meshmsg._model.extras import need
 from meshmsg._model.monitor_config import Monitor
 from meshmsg._model.multicast_config import Feed
@@ -599,6 +599,8 @@ def order_of(
         if stream != begin.position.stream:
             raise ConfigError("start", f"{start} is of another stream than {stream!r}")
         place = begin.for_stream(stream)
+    if place is not None and max(place.epoch, place.value) > NUMBER_MAX:
+        raise ConfigError("start", f"{start}: no stream gets beyond {NUMBER_MAX:,}")
     return Operate(
         0,
         one_of("action", action, ACTIONS),  # type: ignore[arg-type]
