@@ -4,18 +4,20 @@ General layout, from the top; imports run down only (`lint-imports` holds them t
 
     cli                                     the command, made of public names
     spark_sink                              the Spark source and the sink daemon
-    webhooks, statsd, nanomsg, moldudp      bridges to other systems, with `_bridge` below them
     otel                                    traces and figures through OpenTelemetry
+    webhooks, statsd, nanomsg, moldudp      bridges to other systems
     monitor                                 a peer's figures over HTTP, for Prometheus and probes
+    _bridge                                 what bridges and the monitor share
     logs, keys, doctor                      what programs do without a peer: logs, keys, checks
     _overview                               the whole mesh, from the figures of its peers
-    testing                                 what users' own tests need
+    testing                                 what users' own tests need, a simulated mesh included
     _peer                                   what users hold; its node joins the rooms below
     _publish _receive _groups _links _replay    what a peer does: sockets, threads, locks
     _access, _runtime                       who may do what; what threads share
-    transports                              how bytes travel: `zmq`, `udp`, `discovery`
+    transports                              how bytes travel: `zmq`, `udp`, `discovery`, `memory`
     recovery                                every decision, without I/O; `log` alone touches disk
-    _wire, _model                           bytes; nouns.  `_native`: the door to the compiled core
+    _wire, _model                           bytes; nouns
+    _platform, _native                      the clock, threads and locks; the compiled core's door
 
 Names are loaded with their first use: most programs need a few of them, and a command that is
 interrupted while it starts ends at once.

@@ -166,6 +166,7 @@ def test_contracts_see_the_linked_rooms_and_imports_for_types() -> None:
         ("aiohttp", {"webhooks"}),
         ("numpy", {"spark_sink", "statsd"}),
         ("opentelemetry", {"otel"}),
+        ("prometheus_client", {"monitor"}),
         ("pynng", {"nanomsg"}),
         ("pyspark", {"spark_sink"}),
         ("socket", {"moldudp", "monitor", "statsd", "transports", "webhooks"}),

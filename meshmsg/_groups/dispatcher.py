@@ -238,7 +238,7 @@ class GroupSide:
             redriven = old.dead.epoch, old.dead.sender.next
         for member in [m for m in self.members.values() if m.seats.get(outlet.stream) is old]:
             del member.seats[outlet.stream]
-            self._drop(member, "the group was reset", now)
+            self._drop(member, "the group was reset", now, put_out=True)
         self.keeper.replace(old)
         self.seats.remove(old)
         outlet.sender.flow.release(old.claim.sub, now=now)
@@ -255,7 +255,7 @@ class GroupSide:
 
     def _put_out(self, member: RemoteMember, reason: str, now: float) -> None:
         """A member is to go, and not to ask again."""
-        self._drop(member, reason, now, tell=False)
+        self._drop(member, reason, now, tell=False, put_out=True)
         self._counters["members_evicted"] += 1
         self._control.post(member.link, Unjoined(member.sub, reason, refused=True))
 
@@ -556,8 +556,12 @@ class GroupSide:
         *,
         tell: bool = True,
         again: bool = False,
+        put_out: bool = False,
     ) -> None:
-        """A member is gone: its work goes to the others; `again`: it is about to speak of it."""
+        """A member is gone: its work goes to the others; `again`: it is about to speak of it.
+
+        `put_out` is for one that an operator sends away: what it had counts as no failure.
+        """
         if self.members.pop(member.sub, None) is None:
             return
         self.quota.free(member.owner)
@@ -570,7 +574,8 @@ class GroupSide:
             self._counters["members_lost"] += 1
             self._control.post(member.link, Unjoined(member.sub, reason))
         for seat in member.seats.values():
-            seat.group.leave(member.sub, reason, now=now, in_order=reason == "left")
+            in_order = reason == "left"
+            seat.group.leave(member.sub, reason, now=now, in_order=in_order, put_out=put_out)
             if again and seat.kept:
                 seat.entering.pop(member.sub, None)
                 continue

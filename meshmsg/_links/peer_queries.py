@@ -211,13 +211,14 @@ class Questions:
 
     def kinds_awaited(self, source: Link | bytes) -> tuple[str, ...]:
         """Return which kinds of large messages somebody may send: an answer, if it was asked."""
-        is_asked = self._asked and any(one[2] == source for one in list(self._asked.values()))
-        return ("answer",) if is_asked else ()
+        asked = list(self._asked.values()) if self._asked else ()
+        is_awaited = any(of == source and not answer for _, answer, of in asked)
+        return ("answer",) if is_awaited else ()
 
     def on_answer(self, source: Link | bytes, message: c.Answer) -> None:
-        """An answer came; it counts only if it is of whom was asked."""
+        """An answer came; it counts only if it is of whom was asked, and the first."""
         waiting = self._asked.get(message.number)
-        if waiting is not None and waiting[2] == source:
+        if waiting is not None and waiting[2] == source and not waiting[1]:
             waiting[1].append(message)
             waiting[0].set()
 

@@ -6,7 +6,7 @@ What they do is in `recovery/log/commit` and `recovery/log/retention`.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.units import parse_size, parse_time
@@ -51,6 +51,8 @@ class Retention:
     """A segment goes when its newest event is older."""
     bytes_max: int | None = None
     """Oldest segments go while all segments together have more bytes."""
+    word: str | None = field(default=None, compare=False, repr=False)
+    """As it was given."""
 
     @classmethod
     def parse(cls, text: str | None) -> Retention:
@@ -70,4 +72,4 @@ class Retention:
             except ConfigError:
                 problem = f"{text!r} is not an age or a size: write '7d', '10GB' or '7d,10GB'"
                 raise ConfigError("retention", problem) from None
-        return cls(age_s, bytes_max)
+        return cls(age_s, bytes_max, text)

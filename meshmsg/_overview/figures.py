@@ -91,6 +91,9 @@ class Log(msgspec.Struct):
     unsynced_bytes: Count = 0
     holds: Count = 0
     held_bytes: Count = 0
+    disk_bytes: Count | None = None
+    oldest_s: Seconds | None = None
+    retention: str | None = None
     problem: str | None = None
     sync_s: Times | None = None
 
@@ -196,11 +199,22 @@ class Membership(msgspec.Struct):
     group: str
 
 
+class Recorded(msgspec.Struct):
+    """The log of a stream that a recorder keeps."""
+
+    stream: str
+    next: Count
+    disk_bytes: Count | None = None
+    oldest_s: Seconds | None = None
+    retention: str | None = None
+
+
 class Recorder(msgspec.Struct):
     """What a recorder does."""
 
     topics: list[str]
     problem: str | None = None
+    streams: list[Recorded] = []
 
 
 class Link(msgspec.Struct):

@@ -148,6 +148,8 @@ class MeshView:
         for name, peer in self._peers.items():
             for stream in peer.figures.streams.values() if peer.figures else ():
                 rows.add(name, stream, is_here=peer.state == "here")
+            if peer.figures is not None and peer.figures.recorder is not None:
+                rows.add_recorder(name, peer.figures.recorder)
         for row in rows.subscribers:
             at = row.name.partition("/")[0]
             delivered[at] = delivered.get(at, 0.0) + row.delivered_s

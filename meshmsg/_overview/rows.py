@@ -119,17 +119,24 @@ class ReceiverRow(msgspec.Struct):
 
 
 class LogRow(msgspec.Struct):
-    """The log of a durable stream."""
+    """The log of a durable stream, at its publisher or at a recorder, which `peer` names.
+
+    A recorder that cannot write says so once for all its logs: that is a problem of its peer.
+    """
 
     stream: str
-    path: str
-    is_open: bool
+    peer: str
     events: int
-    unsynced_bytes: int
-    holds: int
-    held_bytes: int
-    sync_p99_s: float | None
-    problem: str
+    disk_bytes: int | None
+    oldest_s: float | None
+    retention: str | None
+    path: str = ""
+    is_open: bool = True
+    unsynced_bytes: int = 0
+    holds: int = 0
+    held_bytes: int = 0
+    sync_p99_s: float | None = None
+    problem: str = ""
 
 
 class LossRow(msgspec.Struct):

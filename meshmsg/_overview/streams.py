@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshmsg._overview.figures import Group, Log, Sender, Stream, Subscriber
+from meshmsg._overview.figures import Group, Log, Recorder, Sender, Stream, Subscriber
 from meshmsg._overview.history import Rates
 from meshmsg._overview.rows import GroupRow, LogRow, SenderRow, StreamRow, SubscriberRow
 
@@ -32,10 +32,17 @@ class StreamRows:
         if stream.multicast is not None:
             self.senders.append(self._sender(stream, stream.multicast, is_here))
         if stream.log is not None:
-            self.logs.append(_log(stream, stream.log))
+            self.logs.append(_log(peer, stream.stream, stream.log))
         row = self._stream(peer, stream, lost, is_here)
         self.streams.append(row)
         self.published[peer] = self.published.get(peer, 0.0) + row.published_s
+
+    def add_recorder(self, peer: str, recorder: Recorder) -> None:
+        """The logs that a peer keeps of others' streams."""
+        self.logs.extend(
+            LogRow(one.stream, peer, one.next, one.disk_bytes, one.oldest_s, one.retention)
+            for one in recorder.streams
+        )
 
     def _rate(self, is_here: bool, value: int, *key: object) -> float:
         return self._rates.rate(key, value, now=self._now) if is_here else 0.0
@@ -117,12 +124,16 @@ def _state(one: Subscriber) -> str:
     return "live" if one.attached else "away"
 
 
-def _log(stream: Stream, log: Log) -> LogRow:
+def _log(peer: str, stream: str, log: Log) -> LogRow:
     return LogRow(
-        stream=stream.stream,
+        stream=stream,
+        peer=peer,
+        events=log.next,
+        disk_bytes=log.disk_bytes,
+        oldest_s=log.oldest_s,
+        retention=log.retention,
         path=log.path,
         is_open=log.open,
-        events=log.next,
         unsynced_bytes=log.unsynced_bytes,
         holds=log.holds,
         held_bytes=log.held_bytes,

@@ -58,10 +58,17 @@ class Audit:
             self._outlet = self._publisher.declare_aside(audit_stream(durable=wanted == "log"))
 
     def note(self, what: str, **fields: Any) -> None:
-        """Something has happened; any thread."""
-        if self._outlet is None:
-            return
-        if len(self._entries) >= ENTRIES_MAX or not self._take_room():
+        """Something has happened that strangers can cause; any thread."""
+        if self._outlet is not None:
+            self._keep(what, fields, has_room=self._take_room())
+
+    def note_done(self, what: str, **fields: Any) -> None:
+        """Somebody who may has changed something: no flood of strangers hides it; any thread."""
+        if self._outlet is not None:
+            self._keep(what, fields, has_room=True)
+
+    def _keep(self, what: str, fields: dict[str, Any], *, has_room: bool) -> None:
+        if len(self._entries) >= ENTRIES_MAX or not has_room:
             self._dropped += 1
             self._counters["audit_dropped"] += 1
             return

@@ -21,6 +21,7 @@ from meshmsg._peer.audit import Audit
 from meshmsg._publish.subscribers import Subscribers
 from meshmsg._replay.log_reads import Replay
 from meshmsg._runtime.control_sender import ControlSender
+from meshmsg._runtime.log_limit import LogLimit
 from meshmsg._wire import control as c
 from meshmsg.recovery.log.cursor_moves import CursorMoves
 from meshmsg.transports.zmq.control import Request
@@ -61,6 +62,7 @@ class Operations:
         self._put_out_peer = put_out_peer
         self._drain = drain
         self._counters = counters
+        self._notes = LogLimit(log, counters)  # of what was refused: anybody can ask for that
 
     def on_order(self, request: Request, client: Client, order: c.Operate, now: float) -> None:
         """Somebody who has said who it is gives an order."""
@@ -128,12 +130,14 @@ class Operations:
         self._control.post(link, c.encode_answer(order.number, body))
         if order.action == "cursor ls" or (order.dry_run and not problem):
             return
+        write = partial(self._notes.warning, by=client.host) if problem else log.warning
         outcome = f"refused: {problem}" if problem else f"{len(rows)} changed"
         text = "%s at %s: %s %s %s: %s"
-        log.warning(
+        write(
             text, client.peer, client.host or "ipc", order.action, order.name, order.stream, outcome
         )
-        self._audit.note(
+        note = self._audit.note if problem else self._audit.note_done
+        note(
             "operated",
             peer=client.peer,
             host=client.host,

@@ -331,6 +331,7 @@ class Recorder:
                     "frames": recorded.frames,
                     "bytes": recorded.bytes,
                     "lost": recorded.lost,
+                    **recorded.writer.kept(),
                 }
                 for recorded in list(self.logs.values())
             ],

@@ -1,5 +1,5 @@
-/* The frame encoder: all sections into one bytes object, in one pass.  `encode_frame` in `_wire/frame.py`
- * says the same in Python; docs/wire-format.md is the specification.
+/* The frame encoder: all sections into one bytes object, in one pass.  `encode_frame` in
+ * `_wire/frame_encoder.py` says the same in Python; docs/wire-format.md is the specification.
  *
  * From the first look at a payload to the last byte written, no Python code runs and no container
  * is allocated: the lists that the items are borrowed from cannot change meanwhile.

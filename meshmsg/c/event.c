@@ -1,4 +1,4 @@
-/* What a consumer pays once an event: `Event.data`, as the property in `_model/event.py`, and taking the
+/* What a consumer pays once an event: `Event.data`, as the property in `_model/batch.py`, and taking the
  * next one, as `Subscription._iterate`; both without running Python code.
  */
 #include "speed.h"

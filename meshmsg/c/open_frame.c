@@ -1,5 +1,5 @@
 /* `OpenFrame`: events of a stream that have their numbers and are not encoded yet.  What
- * `FrameBuilder` in `_wire/frame.py` is, with the fields that publishing looks at beside it.
+ * `FrameBuilder` in `_wire/frame_builder.py` is, with the fields that publishing looks at beside it.
  *
  * A number is given in `mm_append` and passed over in `reserve`, each without any Python code from the
  * first to the last step: no lock is needed, and Ctrl-C comes before or after.

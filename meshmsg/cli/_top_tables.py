@@ -109,6 +109,22 @@ TABLES = (
         lambda row: row.state != "here" or bool(row.problem),
     ),
     Table(
+        "logs",
+        lambda view: view.logs,
+        (
+            Column("log of", _stream, 0, 0),
+            Column("kept by", lambda row: row.peer, 14, 3),
+            Column("events", lambda row: row.events, 8, 2),
+            Column("bytes", lambda row: row.disk_bytes, 8, 0),
+            Column("oldest s", lambda row: row.oldest_s, 8, 1),
+            Column("retention", lambda row: row.retention or "all", 10, 1),
+            Column("held", lambda row: row.held_bytes, 8, 4),
+            Column("problem", lambda row: row.problem, 14, 2),
+        ),
+        "bytes",
+        lambda row: bool(row.problem) or not row.is_open,
+    ),
+    Table(
         "losses",
         lambda view: view.losses,
         (

@@ -53,7 +53,7 @@ def top(
     interface: Interface = None,
     table: Annotated[
         str,
-        typer.Option(help="streams, groups, subscribers, peers, losses or problems."),
+        typer.Option(help="streams, groups, subscribers, peers, logs, losses or problems."),
     ] = "streams",
     sort: Annotated[
         str, typer.Option(metavar="COLUMN", show_default=False, help="Sort by this column.")

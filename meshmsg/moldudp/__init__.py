@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from meshmsg import StartFrom
 from meshmsg._bridge.plaintext import check_plain
 from meshmsg._model.errors import ConfigError
 from meshmsg._model.event import Loss
 from meshmsg._peer.peer import Peer
-from meshmsg._receive.subscription import StartFrom
 from meshmsg.moldudp.receiver import MoldLoss, MoldMessages, MoldTiming
 from meshmsg.moldudp.sockets import MoldListener, MoldSender
 

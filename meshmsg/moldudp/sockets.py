@@ -33,7 +33,7 @@ from meshmsg.moldudp.receiver import MoldLoss, MoldMessages, MoldReceiver, MoldT
 from meshmsg.moldudp.store import MoldStore
 from meshmsg.transports.inherited import owned
 from meshmsg.transports.udp.interfaces import find_interface
-from meshmsg.transports.udp.multicast import Group, _open, _TxLine
+from meshmsg.transports.udp.multicast import Group, SendingLine, open_group
 from meshmsg.transports.wakeup import Wakeup
 
 log = logging.getLogger("meshmsg.transports")
@@ -111,11 +111,11 @@ class MoldSender:
         return _host(self._groups)
 
     def __enter__(self) -> Self:
-        self._lines: list[_TxLine] = []
+        self._lines: list[SendingLine] = []
         try:
             self._server = owned(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             for group in self._groups:
-                self._lines.append(_TxLine(group, self._ttl))
+                self._lines.append(SendingLine(group, self._ttl))
             self._server.bind(self._serve)
         except OSError as error:
             self._close_sockets()
@@ -301,7 +301,7 @@ class MoldListener:
     def __enter__(self) -> Self:
         try:
             for group in self._groups:
-                self._sockets.append(_open(group, group.port, join=True))
+                self._sockets.append(open_group(group, group.port, join=True))
             self._asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             self._sockets.append(self._asking)
             if self._server is not None:  # answers are known by their source

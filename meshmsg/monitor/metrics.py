@@ -73,8 +73,12 @@ class Collection:
 
 
 def numbers(table: Mapping[str, Metric], row: Mapping[str, Any], *labels: str) -> list[Sample]:
-    """A sample for each key of a table that the row has."""
-    return [Sample(metric, labels, float(row[key])) for key, metric in table.items() if key in row]
+    """A sample for each key of a table of which the row has a value."""
+    return [
+        Sample(metric, labels, float(row[key]))
+        for key, metric in table.items()
+        if row.get(key) is not None
+    ]
 
 
 def counts(metric: Metric, row: Mapping[str, Any], *labels: str) -> list[Sample]:

@@ -94,6 +94,8 @@ LOG = {
     "unsynced_bytes": _gauge("log_unsynced_bytes", "Appended and not yet on the disk", "stream"),
     "holds": _gauge("log_holds", "Consumers that hold the log", "stream"),
     "held_bytes": _gauge("log_held_bytes", "Kept for them only", "stream"),
+    "disk_bytes": _gauge("log_disk_bytes", "Size of its files", "stream"),
+    "oldest_s": _gauge("log_oldest_seconds", "Age of the oldest event in it", "stream"),
 }
 LOG_SYNC = _histogram("log_sync_seconds", "How long syncs of the disk took", "stream")
 LOG_PROBLEM = _gauge("log_problem", "1 while the log cannot be written", "stream")
@@ -206,6 +208,8 @@ RECORDED = {
     "frames": _counter("recorder_frames", "Frames recorded", "stream"),
     "bytes": _counter("recorder_bytes", "Their size", "stream"),
     "lost": _counter("recorder_lost_events", "Events that are not in the log", "stream"),
+    "disk_bytes": _gauge("recorder_disk_bytes", "Size of the log's files", "stream"),
+    "oldest_s": _gauge("recorder_oldest_seconds", "Age of the oldest event in it", "stream"),
 }
 RECORDER_PROBLEM = _gauge("recorder_problem", "1 while nothing can be recorded")
 

@@ -41,21 +41,29 @@ class GroupTrouble(GroupRecall):
         self._revived: dict[int, str | None] = {}  # with their keys; in line when members are here
 
     def _take_away(
-        self, seqs: list[int], member: GroupMember, reason: str, now: float, tried: set[int]
+        self,
+        seqs: list[int],
+        member: GroupMember,
+        reason: str,
+        now: float,
+        tried: set[int],
+        *,
+        counts: bool = True,
     ) -> None:
         """A member did not end these well, and they come again.
 
         One that it had alone, or that was tried there, has had its attempt.  Of several one may
         have ended the member, and nobody knows which, nor what it had opened: none of them counts,
         and each is tried apart, in lots that are smaller than what was lost.  So one that ends
-        every member is alone soon, and dies alone.
+        every member is alone soon, and dies alone.  Where it did not end the member at all
+        (`counts`), no attempt counts.
         """
         lot = -(-len(seqs) // LOTS_MAX)
         self._wary = self._wary or bool(seqs)
         for seq in seqs:
             trouble = self._note(seq, member, reason)
             trouble.lot = lot
-            if len(seqs) == 1 or tried == {seq}:
+            if counts and (len(seqs) == 1 or tried == {seq}):
                 self._count(seq, trouble, 0.0, now)
             else:
                 trouble.spare()

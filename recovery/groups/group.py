@@ -89,10 +89,19 @@ class WorkGroup(GroupTrouble):
         if member is not None:
             member.prefetch = 0
 
-    def leave(self, number: int, reason: str, *, now: float, in_order: bool = False) -> int:
+    def leave(
+        self,
+        number: int,
+        reason: str,
+        *,
+        now: float,
+        in_order: bool = False,
+        put_out: bool = False,
+    ) -> int:
         """A member is gone; what it holds comes again.  Returns how many events those are.
 
-        Who leaves in order has given back what it had not opened.
+        Who leaves in order has given back what it had not opened.  Who is put out has failed at
+        nothing: no attempt counts.
         """
         member = self.members.pop(number, None)
         if member is None:
@@ -104,7 +113,7 @@ class WorkGroup(GroupTrouble):
             for seq in seqs:
                 self._fail(seq, member, reason, "", 0.0, now=now)
         else:
-            self._take_away(seqs, member, reason, now, tried=member.lot)
+            self._take_away(seqs, member, reason, now, tried=member.lot, counts=not put_out)
         return len(seqs)
 
     def detach(self, number: int, *, now: float) -> None:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from meshmsg import _platform
+from meshmsg._model.config import DEAD_PREFIX
 from meshmsg._model.errors import LogError
-from meshmsg.recovery.groups.store import GroupRecord, GroupStore
+from meshmsg.recovery.groups.store import GroupRecord, GroupStore, Place
 from meshmsg.recovery.log.files import Held
-from meshmsg.recovery.log.folder import LOCK_FILE, LogFolder
+from meshmsg.recovery.log.folder import LOCK_FILE, LogFolder, find_logs
 from meshmsg.recovery.log.reader import LogReader
 
 Rows = list[dict[str, Any]]
@@ -48,6 +49,9 @@ class GroupMoves:
             with LogReader(self._folder) as reader:
                 seek(reader)
                 place = reader.epoch, reader.next
+            redriven = record.redriven
+            if place < record.floor:  # what was given up comes again by this, and not by its letter
+                redriven = max(redriven, self._end_of_letters(name))
             # Members of before are unknown: what they say they had is of another generation.
             fresh = GroupRecord(
                 name,
@@ -57,12 +61,26 @@ class GroupMoves:
                 patterns=record.patterns,
                 generation=record.generation + 1,
                 paused=record.paused,
-                redriven=record.redriven,
+                redriven=redriven,
             )
             row = {"from": _text(record.floor), "to": _text(place), "generation": fresh.generation}
             return fresh, row
 
         return self._change(name, change, dry_run=dry_run)
+
+    def _end_of_letters(self, name: str) -> Place:
+        """Where the dead letters of a group end that are on disk.  Raises `LogError`."""
+        letters = f"{self._stream.partition('/')[0]}/{DEAD_PREFIX}{name}"
+        ends = [(0, 0)]
+        data_dir = self._folder.path.rpartition("/")[0] or "."
+        for log in find_logs(data_dir, files=self._folder.files):
+            about = log.about()
+            # Payloads that are encoded in another way have a stream of their own.
+            if about is not None and f"{about.stream}+".startswith(f"{letters}+"):
+                with LogReader(log) as reader:
+                    reader.seek_latest()
+                    ends.append((reader.epoch, reader.next))
+        return max(ends)
 
     def _change(
         self,

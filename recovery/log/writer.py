@@ -22,6 +22,7 @@ from meshmsg._wire.tail_frame import TailFrame
 from meshmsg.recovery.log.appender import Appender, LogSettings, TailEvent, events_of, failure
 from meshmsg.recovery.log.commit import IDLE_S, Committer
 from meshmsg.recovery.log.cursors import Cursors
+from meshmsg.recovery.log.extent import Extent
 from meshmsg.recovery.log.files import File, Files, Held
 from meshmsg.recovery.log.folder import CURSORS_FOLDER, LOCK_FILE, About, LogFolder
 from meshmsg.recovery.log.format import (
@@ -83,6 +84,7 @@ class LogWriter:
         self._about = About(stream, mesh, stream_wire_id(mesh, stream), codec)
         self._fsync = FsyncWord.parse(self.settings.fsync)
         self._files = self.folder.files
+        self._extent = Extent(self.folder)
         self._clock = clock
         self._lock_file: File | None = None
         self._journal = Journal()
@@ -402,10 +404,13 @@ class LogWriter:
         if abs(now_ns - self._saved_ns) > SAVE_NS:  # the clock may be set back
             self._saved_ns = now_ns
             self._save_holds()
-        if self._rolled or abs(now_ns - self._retained_ns) > RETAIN_NS:
+        each_ns = RETAIN_NS if self._extent.oldest_ns is not None else SAVE_NS
+        if self._rolled or abs(now_ns - self._retained_ns) > each_ns:
             self._rolled = False
             self._retained_ns = now_ns
-            self.retain(now_ns)
+            self._extent.look()
+            if self.retain(now_ns):
+                self._extent.look()
         if not self.holds.has_moved:
             return IDLE_S
         return max(0.0, (self._saved_ns + SAVE_NS - now_ns) / 1e9)
@@ -524,11 +529,21 @@ class LogWriter:
         """The cursors that are kept beside the log, and may hold retention."""
         return Cursors(f"{self.folder.path}/{CURSORS_FOLDER}", files=self._files)
 
+    def kept(self) -> dict[str, Any]:
+        """What is on the disk, as it was found last, at most `RETAIN_NS` ago; for people."""
+        appender, oldest_ns = self._appender, self._extent.oldest_ns
+        age_ns = None if oldest_ns is None else max(0, self._clock() - oldest_ns)
+        return {
+            "disk_bytes": self._extent.bytes({} if appender is None else appender.used()),
+            "oldest_s": None if age_ns is None else age_ns / 1e9,
+            "retention": self.settings.retention.word,
+        }
+
     def stats(self) -> dict[str, Any]:
         """Figures, for people."""
         appender = self._appender
         if appender is None:
-            return {"path": self.folder.path, "open": False}
+            return {"path": self.folder.path, "open": False, **self.kept()}
         error = None if self._committer is None else self._committer.error
         return {
             "path": self.folder.path,
@@ -540,6 +555,7 @@ class LogWriter:
             "holds": self.holds.count,
             "held_bytes": self.holds.held_bytes,
             "problem": None if error is None else str(error),
+            **self.kept(),
             "sync_s": self._sync_times.as_dict(),
             **self.counters,
         }

@@ -20,6 +20,7 @@ from rich.cells import cell_len
 from meshmsg import Peer, Stream
 from meshmsg._overview.rows import (
     GroupRow,
+    LogRow,
     LossRow,
     PeerRow,
     ProblemRow,
@@ -79,7 +80,7 @@ def view_of(names: list[str]) -> View:
         ],
         senders=[],
         receivers=[],
-        logs=[],
+        logs=[LogRow(name, name, 9, at, 7.5, name, problem=name) for at, name in enumerate(names)],
         losses=[LossRow(name, name, "gone", 3, 1, 4, 1.0) for name in names],
         ledger=[],
     )

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import meshmsg
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PRODUCT = ("meshmsg", "recovery", "transports", "spark_sink", "pyspark_meshmsg")
@@ -40,13 +42,26 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Every product module by its path, each once: links are left out."""
+def paths() -> Iterator[str]:
+    """Every product module, once: links are left out."""
     for room in PRODUCT:
         for path in sorted((ROOT / room).rglob("*.py")):
             relative = path.relative_to(ROOT)
             if not any((ROOT / parent).is_symlink() for parent in relative.parents):
-                yield relative.as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+                yield relative.as_posix()
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in paths():
+        yield path, ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def packages() -> Iterator[tuple[str, str]]:
+    """The packages of each room, as the room and the package's name."""
+    for room in PRODUCT[:-1]:
+        for folder in (ROOT / room).iterdir():
+            if not folder.is_symlink() and (folder / "__init__.py").exists():
+                yield room, folder.name
 
 
 def is_named(node: ast.AST, names: set[str]) -> bool:
@@ -102,10 +117,55 @@ def test_every_path_on_the_page_exists(path: str) -> None:
 
 def test_every_package_is_in_the_table_of_rooms() -> None:
     text = section("Rooms")
-    for room in PRODUCT[:-1]:
-        for folder in (ROOT / room).iterdir():
-            if folder.is_dir() and not folder.is_symlink() and (folder / "__init__.py").exists():
-                assert f"`{room}/{folder.name}/`" in text, f"{room}/{folder.name}"
+    missing = [f"{room}/{name}" for room, name in packages() if f"`{room}/{name}/`" not in text]
+    assert missing == []
+
+
+def test_every_package_is_in_the_picture() -> None:
+    picture = (ROOT / "docs" / "layers.svg").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", " ".join(re.findall(r">([^<>]+)</text>", picture))))
+    assert [f"{room}/{name}" for room, name in packages() if name not in words] == []
+
+
+def test_every_package_is_in_the_general_layout() -> None:
+    layout = re.findall(r"^    (\S.*?)  ", meshmsg.__doc__ or "", re.M)
+    words = set(re.findall(r"\w+", " ".join(layout)))
+    names = {name for room, name in packages() if room == "meshmsg"}
+    assert words == names | set(PRODUCT[1:-1]) | {"_native"}
+
+
+def test_every_module_beside_the_packages_is_in_the_section_of_rooms() -> None:
+    text = section("Rooms")
+    beside = [
+        path.name
+        for room in PRODUCT[1:-1]
+        for path in (ROOT / room).glob("*.py")
+        if path.name != "__init__.py"
+    ]
+    assert [name for name in beside if not re.search(rf"\b{name}`", text)] == []
+
+
+def test_every_c_file_is_on_the_page() -> None:
+    text = section("Compiled code")
+    files = [path.name for path in (ROOT / "meshmsg" / "c").glob("*.[ch]")]
+    assert [name for name in files if f"`meshmsg/c/{name}`" not in text] == []
+
+
+def test_what_c_files_name_in_python_is_there() -> None:
+    """A C file says where the same stands in Python: by a path, and often by a name in it."""
+    for file in (ROOT / "meshmsg" / "c").glob("*.[ch]"):
+        text = file.read_text(encoding="utf-8")
+        for path in re.findall(r"`([\w/]+\.py)`", text):
+            assert python_beside(path), f"{file.name}: {path}"
+        for name, path in re.findall(r"`(\w+)` in[\s*]+`([\w/]+\.py)`", text):
+            [found] = python_beside(path)
+            assert re.search(rf"(def|class) {name}\b", found), f"{file.name}: {name} in {path}"
+
+
+def python_beside(path: str) -> list[str]:
+    """The sources of the modules whose paths end so."""
+    found = [one for one in paths() if f"/{one}".endswith(f"/{path}")]
+    return [(ROOT / one).read_text(encoding="utf-8") for one in found]
 
 
 def test_the_table_of_threads_has_every_module_that_starts_one() -> None:

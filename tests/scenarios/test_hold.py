@@ -148,7 +148,7 @@ def test_what_is_held_is_told_and_a_dropped_cursor_holds_nothing(
         told = [r.getMessage() for r in caplog.records if "holds back" in r.getMessage()]
         assert 1 <= len(told) <= 4  # at first, and each time that it has doubled
         assert "'sub/audit'" in told[0]
-        assert "--drop" in told[0]
+        assert "meshmsg cursor drop" in told[0]
         (file,) = (tmp_path / "pub").glob("*/cursors/*.cursor")
         file.unlink()
         retain(pub)
@@ -169,7 +169,7 @@ def test_full_disk_names_who_holds_it(tmp_path: Path) -> None:
         explained = log.holds.explain(LogFull("path", "could not be written: no space"))
         assert "no space" in str(explained)
         assert "'sub/audit'" in str(explained)
-        assert "--drop" in str(explained)
+        assert "meshmsg cursor drop" in str(explained)
 
 
 def test_killed_consumer_and_killed_publisher_keep_the_hold(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ NOT_SHOWN = {
     "/security/keys",
     "/streams/*/epoch",
     "/streams/*/first_available",
+    "/streams/*/groups[]/generation",
     "/streams/*/groups[]/max_attempts",
     "/streams/*/groups[]/members[]/acked",
     "/streams/*/groups[]/members[]/delivered",
@@ -280,12 +281,52 @@ def test_a_peer_that_is_not_there_and_a_stream_that_is_blocked_are_not_ready() -
             assert get(shop, "/health")[0] == 200
 
 
-def test_an_async_peer_has_one_too() -> None:
+def flowing(peer: Any) -> dict[str, Any]:
+    """The view that the live page is sent once events go from one peer to another."""
+    host, port = peer.monitor.address
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", "/events")
+        with connection.getresponse() as answer:
+            for line in answer:
+                if line.startswith(b"data: "):
+                    view: dict[str, Any] | None = json.loads(line[6:])["view"]
+                    if view is not None and any(flow["delivered_s"] for flow in view["flows"]):
+                        return view
+    finally:
+        connection.close()
+    raise AssertionError("the page was sent no more")
+
+
+def test_an_async_peer_has_one_too_with_the_live_page() -> None:
     import asyncio
 
+    async def publish(peer: AsyncPeer) -> None:
+        while True:
+            await peer.publish("a.b", 1)
+            await asyncio.sleep(0.01)
+
+    async def take(events: Any) -> None:
+        async for _ in events:
+            pass
+
     async def run() -> None:
-        async with AsyncPeer("a", monitor=ANY) as peer:
-            assert (await asyncio.to_thread(get, peer, "/health"))[0] == 200
+        async with (
+            AsyncPeer("shop", streams=Stream("a.**"), monitor=ANY) as shop,
+            AsyncPeer("office", connect=shop.address) as office,
+            office.subscribe("a.**", name="all") as events,
+        ):
+            work = [asyncio.ensure_future(one) for one in (publish(shop), take(events))]
+            assert (await asyncio.to_thread(get, shop, "/health"))[0] == 200
+            page = await asyncio.to_thread(get, shop, "/", {"Accept": "text/html"})
+            assert "<html" in page[1]
+            view = await asyncio.to_thread(flowing, shop)
+            for one in work:
+                one.cancel()
+            assert {peer["name"] for peer in view["peers"]} == {"office", "shop"}
+            assert [(flow["publisher"], flow["subscriber"]) for flow in view["flows"]] == [
+                ("shop", "office")
+            ]
 
     asyncio.run(run())
 

@@ -369,6 +369,26 @@ def test_work_of_an_evicted_member_goes_to_others(tmp_path: Path) -> None:
         assert refusal(op, "evict", "nobody") == "nobody here is called 'nobody'"
 
 
+def test_work_of_members_that_are_sent_away_is_no_dead_letter(tmp_path: Path) -> None:
+    streams = [Stream(f"{name}.**", groups="g") for name in ("jobs", "more")]
+    with (
+        Peer("shop", streams=streams, data_dir=tmp_path) as shop,
+        Peer("anna", connect=shop.address) as anna,
+        Peer("op", connect=shop.address) as op,
+        anna.subscribe("**", group="g", prefetch=1, max_attempts=1, order="none") as one,
+    ):
+        shop.wait_for_subscribers("more.a", timeout=WAIT_S)
+        shop.publish("jobs.a", 1)
+        take(one, 1)
+        order(op, "group reset", "g", stream="shop/more.**", start="earliest")
+        (again,) = take(one, 1)
+        assert (again.topic, again.data) == ("jobs.a", 1)
+        order(op, "evict", "anna/-")
+        assert [group["dead"] for group in shop.stats()["streams"]["jobs.**"]["groups"]] == [0]
+        with anna.subscribe("**", group="g", max_attempts=1, order="none") as other:
+            assert take(other, 1)[0].data == 1
+
+
 def test_evicted_peer_is_cut_off(tmp_path: Path) -> None:
     with (
         shop_at(tmp_path) as shop,

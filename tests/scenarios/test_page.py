@@ -187,6 +187,7 @@ HOSTILE = (
     "\u200b\u2066\ufeff",
     "\"'`${}//",
 )
+LOG = {"next": 9, "disk_bytes": 5_000_000, "oldest_s": 3 * 86_400.0}
 
 
 def test_hostile_names_are_text(page: Any) -> None:
@@ -197,6 +198,7 @@ def test_hostile_names_are_text(page: Any) -> None:
             blocked=True,
             blocked_by=[name],
             groups=[group(name, lag=1)],
+            log={"path": name, "open": True, "retention": name, **LOG},
         )
         for name in HOSTILE
     ]
@@ -211,6 +213,8 @@ def test_hostile_names_are_text(page: Any) -> None:
         assert "evil/a\\u0000b\\u001b[31m\\u0007" in shown
         assert "evil/right\\u202etfel" in shown
         assert not set("\x00\x1b\x07\u202e\u200b\u2066\ufeff") & set(page.page_source)
+        large = lambda: [row for row in texts(page, "#logs tbody tr") if "4.8 MiB3 d" in row]  # noqa: E731
+        wait_until(lambda: len(large()) == len(HOSTILE), PATIENCE_S)
         count = "return document.querySelectorAll('script, img').length"
         assert page.execute_script(count) == 2  # the page's own
         assert page.title != "caught"

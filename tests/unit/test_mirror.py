@@ -14,8 +14,8 @@ COMPLETE = (
     "meshmsg/_groups",
     "meshmsg/_links",
     "meshmsg/_model",
-    "meshmsg/_overview",
     "meshmsg/_native.py",
+    "meshmsg/_overview",
     "meshmsg/_peer",
     "meshmsg/_platform",
     "meshmsg/_publish",
@@ -23,6 +23,8 @@ COMPLETE = (
     "meshmsg/_replay",
     "meshmsg/_runtime",
     "meshmsg/_wire",
+    "meshmsg/keys",
+    "meshmsg/logs",
     "meshmsg/moldudp",
     "meshmsg/monitor",
     "meshmsg/nanomsg",
@@ -34,6 +36,8 @@ COMPLETE = (
     "spark_sink",
     "transports",
 )
+#: Rooms that are tried as people use them, and where.
+BY_VERB = {"meshmsg/cli": "tests/cli", "meshmsg/doctor": "tests/cli/test_doctor.py"}
 #: Names that lead elsewhere and a type that is another module's class; and the doors of the edges,
 #: which tests/scenarios/ tries with peers and servers at the other end.
 WITHOUT = {
@@ -64,6 +68,14 @@ def test_every_module_of_a_complete_room_has_its_file() -> None:
     assert len(found) > 100
     missing = {str(module) for module in found if not file_of(module).exists()}
     assert missing == WITHOUT
+
+
+def test_every_room_is_complete_or_tried_by_its_verbs() -> None:
+    links = {"recovery", "spark_sink", "transports"}
+    packages = {path.parent.name for path in (ROOT / "meshmsg").glob("*/__init__.py")}
+    rooms = {f"meshmsg/{name}" for name in packages - links} | links
+    assert {room for room in COMPLETE if not room.endswith(".py")} | set(BY_VERB) == rooms
+    assert all((ROOT / path).exists() for path in BY_VERB.values())
 
 
 def test_every_file_lies_in_a_folder_of_the_product() -> None:

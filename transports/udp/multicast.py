@@ -118,7 +118,7 @@ def groups_of(config: Multicast, default_interface: str) -> list[Group]:
     return groups
 
 
-def _open(group: Group, port: int, *, join: bool) -> socket.socket:
+def open_group(group: Group, port: int, *, join: bool) -> socket.socket:
     """A socket bound to the group (to receive) or to its interface (to send)."""
     where = f"{group.host}:{port} on {group.interface.name}"
     try:
@@ -248,12 +248,12 @@ class Inlet:
         return _recv(self.socket)
 
 
-class _TxLine:
+class SendingLine:
     """One line of a sender: where it sends, and whether the kernel cuts bursts for it."""
 
     def __init__(self, group: Group, ttl: int | None) -> None:
         self.group = group
-        self.socket = _open(group, 0, join=False)
+        self.socket = open_group(group, 0, join=False)
         self.segments = True
         self.counters: Counter[str] = Counter()
         self._target = group.address
@@ -324,15 +324,15 @@ class MulticastServer:
         self.fault: Fault | None = None
         #: And on this line only, if there is one.
         self.fault_at: tuple[str, int] | None = None
-        self.lines: list[_TxLine] = []
+        self.lines: list[SendingLine] = []
         self.inlets: list[Inlet] = []
         try:
             for group in groups_of(config, default_interface):
                 self._check_mtu(config, group)
-                line = _TxLine(group, config.ttl)
+                line = SendingLine(group, config.ttl)
                 self.lines.append(line)
                 self.inlets.append(Inlet(self, line.socket))
-                requests = _open(group, config.request_port or 0, join=True)
+                requests = open_group(group, config.request_port or 0, join=True)
                 _try(requests, socket.SOL_SOCKET, socket.SO_RCVBUF, REQUEST_BUFFER_BYTES)
                 self.inlets.append(Inlet(self, requests))
         except BaseException:
@@ -404,9 +404,9 @@ class MulticastClient:
         self._misses = self._naps = 0  # looks in vain in a row, waits for which it does not look
         #: A test or a demo may lose packets here: called with each, true means dropped.
         self.fault: Fault | None = None
-        self._socket = _open(group, group.port, join=True)
+        self._socket = open_group(group, group.port, join=True)
         try:
-            self._tx = _open(group, 0, join=False)
+            self._tx = open_group(group, 0, join=False)
             self._prepare(ttl)
         except BaseException:
             self._socket.close()

@@ -151,13 +151,17 @@ def _size_of(message: list[zmq.Frame]) -> int:
     return sum(len(part.buffer) + MESSAGE_COST for part in message)
 
 
+#: Stands for an address that cannot be told: its connection broke before ZeroMQ could ask for it.
+NOWHERE = "0.0.0.0"
+
+
 class Request(NamedTuple):
     """What somebody who dialled us says."""
 
     identity: bytes
     """A routing id, by which it is answered."""
     host: str
-    """Where it comes from; empty for ipc."""
+    """Where it comes from; empty for ipc, `NOWHERE` if nobody can tell."""
     user: bytes
     """Who it is, as proved by its key; empty where there are no keys."""
     fd: int
@@ -203,8 +207,10 @@ class ControlServer:
         try:
             # For ipc it is not an address but "localhost:uid:gid:pid".
             host = str(ip_address(parts[-1].get("Peer-Address")))
-        except (zmq.ZMQError, ValueError):
+        except ValueError:
             host = ""
+        except zmq.ZMQError:  # it must not pass for a program on this machine
+            host = NOWHERE
         last = parts[-1]
         user = user_id(last) if self._secured else b""
         identity, *rest = parts

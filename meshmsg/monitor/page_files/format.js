@@ -21,7 +21,8 @@ export function time(s) {
   if (s < 0.001) return `${Math.round(s * 1e6)} µs`;
   if (s < 1) return `${Math.round(s * 1e3)} ms`;
   if (s < 120) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
-  return s < 7200 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`;
 }
 
 // Control characters and those that turn the direction of writing are spelled out.

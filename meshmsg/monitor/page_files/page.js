@@ -73,11 +73,12 @@ const tables = {
     num("in flight", "in_flight", count, wide), num("dead", "dead", count, wide), bad("lost", "lost"), text("state", "state", wide),
   ], { rank: (l) => (l.reconciles ? 1 : 0), state: (l) => (l.reconciles ? "" : "bad") }),
   logs: table("#logs", "Logs", [
-    text("stream", "stream"), num("events", "events"),
+    text("stream", "stream"), text("kept by", "peer", { text: true, ...wide }), num("events", "events", count, wide),
+    num("on disk", "disk_bytes", bytes), num("oldest", "oldest_s", time), { title: "retention", by: (l) => l.retention ?? "", cell: (l) => l.retention ?? "all" },
     num("unsynced", "unsynced_bytes", bytes, wide), num("held for", "holds", count, { cell: (l) => (l.holds ? `${l.holds} (${bytes(l.held_bytes)})` : "–"), ...wide }),
     num("sync p99", "sync_p99_s", time, wide), text("path", "path", { text: true, ...wide }),
     { title: "", text: true, cell: (l) => (l.problem || !l.is_open ? [l.problem || "not open", "is-bad"] : ["✓", "is-good"]) },
-  ], { key: (l) => l.stream, rank: (l) => (l.problem || !l.is_open ? 0 : 1), state: (l) => (l.problem || !l.is_open ? "bad" : "") }),
+  ], { key: (l) => `${l.stream} ${l.peer}`, rank: (l) => (l.problem || !l.is_open ? 0 : 1), state: (l) => (l.problem || !l.is_open ? "bad" : "") }),
   sink: table("#sink", "Tables of the sink", [
     text("table", "output"), num("rows", "rows"), num("commits", "commits", count, wide), num("behind", "lag_events"), num("age", "lag_s", time),
     num("batch", "batch_ms", (ms) => time(ms / 1000), wide), bad("quarantined", "quarantined"), bad("lost", "lost"),

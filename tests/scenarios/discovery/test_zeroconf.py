@@ -123,12 +123,10 @@ def test_interpreter_that_ends_without_closing_says_nothing_of_zeroconf(mesh: st
 def test_where_zeroconf_does_not_work_the_log_says_why(
     mesh: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meshmsg._links import resolver as _scout
-
     def refuse(*_: Any) -> None:
         raise OSError(19, "No such device")
 
-    monkeypatch.setattr(_scout, "Beacon", refuse)
+    monkeypatch.setattr("meshmsg.transports.sockets.Beacon", refuse)
     with (
         caplog.at_level(logging.WARNING, "meshmsg"),
         Peer("alone", mesh=mesh, discovery="zeroconf") as peer,
@@ -157,10 +155,8 @@ class Deaf:
 def test_where_not_even_its_own_announcement_is_heard_the_log_says_so(
     mesh: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meshmsg._links import resolver as _scout
-
-    monkeypatch.setattr(_scout, "Beacon", Deaf)
-    monkeypatch.setattr(_scout, "HINT_S", 0.05)
+    monkeypatch.setattr("meshmsg.transports.sockets.Beacon", Deaf)
+    monkeypatch.setattr("meshmsg._links.resolver.HINT_S", 0.05)
     with (
         caplog.at_level(logging.WARNING, "meshmsg"),
         Peer("alone", mesh=mesh, discovery="zeroconf") as peer,

@@ -291,3 +291,33 @@ def test_a_key_of_any_name_does_not_pass_for_a_peer_of_the_list(keys: Any) -> No
 
 def states(peer: Peer) -> dict[str, str]:
     return {link["address"]: link["state"] for link in peer.stats()["links"]}
+
+
+def test_only_a_key_that_may_operate_does(keys: Any) -> None:
+    rights = {"desk": {}, "boss": {"operate": True}}
+    shop_keys, desk_keys, boss_keys = (
+        keys.peer(name, **rights.get(name, {})) for name in ("shop", "desk", "boss")
+    )
+    shop_stream = Stream("orders.**", groups="g")
+    with (
+        Peer("shop", streams=[shop_stream], security=shop_keys, audit=True) as shop,
+        Peer("desk", connect=shop.address, security=desk_keys) as desk,
+        Peer("boss", connect=shop.address, security=boss_keys) as boss,
+    ):
+
+        def said(peer: Peer, action: str) -> dict[str, Any]:
+            peer.wait_for_peers(timeout=WAIT_S)
+            (answer,) = peer.operate(action, "g", timeout=WAIT_S).values()
+            return dict(answer)
+
+        for action in ("group pause", "group reset", "group redrive", "cursor drop", "evict"):
+            answer = said(desk, action)
+            assert "does not let 'desk' operate this peer" in answer["problem"]
+            assert answer["done"] == []
+        assert "does not let 'desk'" in said(desk, "drain")["problem"]
+        (group,) = shop.stats()["streams"]["orders.**"]["groups"]
+        assert (group["paused"], group["generation"]) == (False, 0)
+        assert count(shop, "not_permitted") == 6
+        assert said(boss, "group pause")["done"][0]["changes"] is True
+        (group,) = shop.stats()["streams"]["orders.**"]["groups"]
+        assert group["paused"]

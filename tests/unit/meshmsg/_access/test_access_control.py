@@ -21,6 +21,7 @@ from meshmsg._links.outbound_peer import Link, LinkTable
 from meshmsg._runtime.log_limit import LogLimit
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.quotas import Owner, Quota
+from meshmsg.transports.zmq.control import NOWHERE
 
 KEY = "Zq3-uY8hJx0_vB5nRkT2wLmEo7sD1fGc9aXpQi4HyUz"
 STREAMS = {"shop/orders.**": "orders.**", "shop/quotes.**": "quotes.**"}
@@ -114,6 +115,31 @@ def test_where_peers_have_no_keys_of_their_own_all_may_do_all(mesh_key: str | No
     assert gate.nonce() == b""
     assert gate.identify(world.link("pub"), welcome("pub")) == ""
     assert gate.stats()["mode"] == ("none" if mesh_key is None else "mesh key")
+
+
+@pytest.mark.parametrize(
+    ("host", "may"),
+    [("", True), ("127.0.0.1", True), ("::1", True), ("192.0.2.9", False), (NOWHERE, False)],
+)
+def test_without_keys_only_programs_on_the_machine_operate_and_with_a_mesh_key_all(
+    host: str, may: bool
+) -> None:
+    problem = World().gate.why_not_operate(EVERYONE, host)
+    assert problem == (
+        "" if may else "without keys only programs on its own machine may operate a peer"
+    )
+    assert World(mesh_key=KEY).gate.why_not_operate(EVERYONE, host) == ""
+
+
+def test_with_an_allow_list_only_keys_that_it_gives_this_operate(keys: Keys) -> None:
+    world = World(keys.folder)
+    desk = keys.user("desk")
+    boss = keys.user("boss", ("**",), ("**",), False, True)
+    world.gate.on_tick(LOOK_S)
+    world.gate.on_tick(2 * LOOK_S)
+    assert world.gate.why_not_operate(boss, "192.0.2.9") == ""
+    assert "does not let 'desk' operate this peer" in world.gate.why_not_operate(desk, "127.0.0.1")
+    assert "does not let 'nobody'" in world.gate.why_not_operate(b"?" * 64, "")
 
 
 def test_streams_under_the_name_of_another_peer_are_not_taken() -> None:

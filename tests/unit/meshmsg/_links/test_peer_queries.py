@@ -212,3 +212,22 @@ def test_who_asks_is_told_that_the_peer_has_ended(side: Linking, questions: Ques
     side.failed = ClosedError("the I/O thread ended")
     with pytest.raises(ClosedError, match="I/O thread"):
         questions.ask(b"x", "tcp://x", "stats", 0.0)
+
+
+def test_after_the_first_answer_no_other_is_kept_or_read(
+    side: Linking, questions: Questions
+) -> None:
+    seen = []
+
+    def read() -> None:
+        wait_until(lambda: len(side.said(c.Ask)) == 2)
+        for n in range(3):
+            questions.on_answer(b"x", c.Answer(1, c.encode_answer(0, n).body))
+        seen.append((questions.kinds_awaited(b"x"), len(questions._asked[1][1])))
+        questions.on_answer(b"y", c.Answer(2, c.encode_answer(0, 9).body))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert questions.ask_all({"x": b"x", "y": b"y"}, "stats", 30.0) == {"x": 0, "y": 9}
+    thread.join()
+    assert seen == [((), 1)]

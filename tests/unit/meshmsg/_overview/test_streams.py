@@ -8,6 +8,7 @@ import pytest
 
 from meshmsg._overview.figures import read_stats
 from meshmsg._overview.history import Rates
+from meshmsg._overview.mesh import Look, MeshView
 from meshmsg._overview.streams import StreamRows
 from tests.support.overviews import group, peer, stream, subscriber
 
@@ -71,7 +72,24 @@ def test_multicast_and_logs() -> None:
     }
     times = {"bounds": [0.1, 1.0], "counts": [1, 0, 0], "sum": 0.1}
     log = {"path": "/d", "open": True, "next": 9, "sync_s": times, "problem": "no space"}
+    log |= {"disk_bytes": 4096, "oldest_s": 60.5, "retention": "7d"}
     made = rows(Rates(), 0.0, stream("a/s", multicast=sender, log=log))
     assert made.streams[0].transport == "multicast"
     assert (made.senders[0].behind, made.senders[0].unreached) == (5, ["b"])
-    assert (made.logs[0].sync_p99_s, made.logs[0].problem) == (0.1, "no space")
+    (row,) = made.logs
+    assert (row.sync_p99_s, row.problem) == (0.1, "no space")
+    assert (row.peer, row.disk_bytes, row.oldest_s, row.retention) == ("a", 4096, 60.5, "7d")
+
+
+def test_logs_of_a_recorder_stand_beside_those_of_publishers() -> None:
+    kept = [
+        {"stream": "a/s", "next": 9, "disk_bytes": 64, "oldest_s": None, "retention": "1GB"},
+        {"stream": "a/t", "next": 0},  # of a peer whose statistics do not tell more
+    ]
+    one = peer("r", recorder={"topics": ["**"], "problem": None, "streams": kept})
+    seen = MeshView().take(Look(one), now=0.0)
+    assert [(row.stream, row.peer, row.events) for row in seen.logs] == [
+        ("a/s", "r", 9),
+        ("a/t", "r", 0),
+    ]
+    assert [(row.disk_bytes, row.retention) for row in seen.logs] == [(64, "1GB"), (None, None)]

@@ -65,6 +65,16 @@ def test_a_flood_is_dropped_counted_and_told(monkeypatch: pytest.MonkeyPatch) ->
     assert world.counters["audited"] == BURST + 1
 
 
+def test_a_flood_of_strangers_does_not_hide_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_platform, "monotonic", lambda: 100.0)
+    world = World()
+    for _ in range(BURST + 5):
+        world.audit.note("refused")
+    world.audit.note_done("operated", action="group reset")
+    assert world.published()[-1][1]["action"] == "group reset"
+    assert world.counters["audit_dropped"] == 5
+
+
 def test_what_cannot_be_published_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.publisher.publish_aside.side_effect = LogError("here", "full")

@@ -13,6 +13,7 @@ import pytest
 from meshmsg import LogError
 from meshmsg._peer.operations import Operations
 from meshmsg._runtime.control_sender import ControlSender
+from meshmsg._runtime.log_limit import LINES_MAX
 from meshmsg._wire import control as c
 from meshmsg.recovery.stream.quotas import Owner
 from meshmsg.transports.zmq.control import Request
@@ -72,13 +73,35 @@ def test_who_may_not_is_told_and_noted_and_nothing_happens() -> None:
     assert fields["problem"] == "you may not"
 
 
+def test_flood_of_orders_that_are_refused_writes_few_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(problem="you may not")
+    for n in range(200):
+        world.give("group pause", f"g{n}")
+        world.answers.clear()
+    assert 1 <= len(caplog.records) <= LINES_MAX
+    assert world.counters["log_lines_dropped"] == 200 - len(caplog.records)
+    assert not world.audit.note_done.called  # and the notes of strangers have a bound
+
+
+def test_what_was_done_is_always_written_down(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.operator.pause.return_value = [{"group": "g"}]
+    for _ in range(2 * LINES_MAX):
+        world.give("group pause")
+        world.answers.clear()
+    assert len(caplog.records) == 2 * LINES_MAX
+    assert world.audit.note_done.call_count == 2 * LINES_MAX
+
+
 @pytest.mark.parametrize(("action", "paused"), [("group pause", True), ("group resume", False)])
 def test_pause_and_resume(action: str, paused: bool) -> None:
     world = World()
     world.operator.pause.return_value = [{"group": "g"}]
     assert world.give(action)["done"] == [{"group": "g"}]
     assert world.operator.pause.call_args.kwargs == {"paused": paused, "now": 1.0}
-    ((what, fields),) = [(one.args, one.kwargs) for one in world.audit.note.call_args_list]
+    ((what, fields),) = [(one.args, one.kwargs) for one in world.audit.note_done.call_args_list]
     assert what == ("operated",)
     assert (fields["action"], fields["peer"], fields["changed"]) == (action, "far", 1)
 
@@ -103,7 +126,7 @@ def test_dry_run_is_not_written_down() -> None:
     world = World()
     world.operator.pause.return_value = [{"group": "g"}]
     assert world.give("group pause", dry_run=True)["dry_run"] is True
-    assert not world.audit.note.called
+    assert not world.audit.method_calls
 
 
 def test_evict_reaches_members_subscriptions_and_peers() -> None:
@@ -146,7 +169,7 @@ def test_cursors_need_a_folder_and_a_disk_that_works(tmp_path: Path) -> None:
         "done": [],
         "problem": "",
     }
-    assert not world.audit.note.called  # who only looks is not noted
+    assert not world.audit.method_calls  # who only looks is not noted
     world = World(str(tmp_path))
     world.operations._moves = Mock()
     world.operations._moves.do.side_effect = LogError("here", "broken")

@@ -147,6 +147,7 @@ def test_what_comes_is_in_the_log_before_it_is_in_the_books(
     assert world.woken >= 1
     [stats] = world.recorder.stats()["streams"]
     assert (stats["epoch"], stats["next"], stats["events"], stats["lost"]) == (7, 5, 3, 2)
+    assert (stats["disk_bytes"] > 0, stats["retention"]) == (True, None)
 
 
 def test_where_it_was_promised_it_is_on_the_disk(make: Callable[..., World]) -> None:

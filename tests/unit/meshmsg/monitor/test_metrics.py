@@ -41,6 +41,11 @@ def test_the_rest_of_a_row_is_its_numbers() -> None:
     assert rest(row, ("a",)) == {"b": 2.5}
 
 
+def test_what_is_not_known_has_no_sample() -> None:
+    table = {"behind": LAG, "age": LAG, "size": LAG}
+    assert numbers(table, {"behind": 0, "age": None}, "a") == [Sample(LAG, ("a",), 0.0)]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

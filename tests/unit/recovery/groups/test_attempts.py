@@ -37,6 +37,15 @@ def test_a_lost_member_that_held_one_event_has_had_its_attempt() -> None:
     assert group.spared == {}
 
 
+def test_a_member_that_is_put_out_has_failed_at_nothing() -> None:
+    group = group_with(1, max_attempts=1)
+    group.leave(A, "evicted", now=1, put_out=True)
+    assert (group.state()[2], group.spared, group.dead) == ({0: 2}, {0: 1}, 0)
+    group.join(B, "b", 10, 30.0, now=1)
+    [(_, work)] = group.dispatch(1, now=1)
+    assert work.attempt == 2
+
+
 def test_a_lost_member_that_held_several_spares_all_and_suspects_each() -> None:
     group = group_with(3)
     group.leave(A, "lost", now=1)

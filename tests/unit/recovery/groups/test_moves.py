@@ -66,6 +66,21 @@ def test_reset_begins_a_generation_and_knows_no_members(folder: LogFolder) -> No
     assert hold_of(folder) == (7, 5)
 
 
+@pytest.mark.parametrize("label", ["dead.g", "dead.g+raw"])
+def test_reset_backwards_takes_its_letters_along(
+    folder: LogFolder, tmp_path: Path, label: str
+) -> None:
+    for name in (label, "dead.other"):
+        with LogWriter(str(tmp_path), f"shop/{name}") as writer:
+            epoch = writer.begin(9)
+            for n in range(3):
+                writer.append(frame_of(epoch, n, [b"x"], 1000 * n), n, n + 1)
+    GroupMoves(folder).reset("g", LogReader.seek_latest)
+    assert record_of(folder).redriven == (0, 0)  # what was given up does not come again by this
+    GroupMoves(folder).reset("g", LogReader.seek_earliest)
+    assert record_of(folder).redriven == (9, 3)
+
+
 def test_reset_in_a_dry_run_changes_nothing(folder: LogFolder) -> None:
     before = record_of(folder)
     assert GroupMoves(folder).reset("g", LogReader.seek_latest, dry_run=True)[0]["to"] == "7:5"

@@ -35,6 +35,7 @@ from meshmsg.recovery.log.retention import expired
 from meshmsg.recovery.log.writer import LogWriter
 from tests.simulation.log_world import DATA, STREAM, frame_of, items_of
 from tests.support import processes
+from tests.support.waiting import wait_until
 
 SECOND_NS = 10**9
 
@@ -105,8 +106,7 @@ def test_background_thread_makes_things_safe_by_itself(tmp_path: Path, word: str
     with LogWriter(str(tmp_path), STREAM, settings=settings) as writer:
         writer.begin(7)
         put(writer, b"a")
-        while writer.durable < 1:
-            time.sleep(0.001)
+        wait_until(lambda: writer.durable >= 1)
         assert writer.stats()["unsynced_bytes"] == 0
 
 
@@ -162,8 +162,7 @@ def test_threads_that_wait_at_the_same_time_share_one_sync(tmp_path: Path) -> No
         files.waiting.acquire()  # the first one waits for the disk
         for thread in threads[1:]:
             thread.start()
-        while writer.next < 20:
-            time.sleep(0.001)
+        wait_until(lambda: writer.next >= 20)
         files.gate.set()
         for thread in threads:
             thread.join()
@@ -179,8 +178,7 @@ def test_sync_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
         files.gate.clear()
         leader = threading.Thread(target=writer.flush)
         leader.start()
-        while not writer._open()._syncing:
-            time.sleep(0.001)
+        wait_until(lambda: writer._open()._syncing)
         with pytest.raises(WaitTimeout):
             writer.flush(timeout=0.01)
         files.gate.set()
@@ -408,11 +406,9 @@ def test_committer_tries_again_until_the_disk_takes_it(caplog: pytest.LogCapture
     writer.begin(7)
     files.faults.sync_error = 1.0
     put(writer, b"a")
-    while writer.stats()["problem"] is None:
-        time.sleep(0.001)
+    wait_until(lambda: writer.stats()["problem"] is not None)
     files.faults.sync_error = 0.0
-    while writer.durable < 1:
-        time.sleep(0.001)
+    wait_until(lambda: writer.durable >= 1)
     writer.close()
     assert read(files) == [b"a"]
 
@@ -624,8 +620,7 @@ def test_retention_runs_by_itself_when_segments_are_begun(tmp_path: Path) -> Non
         writer.begin(7)
         for _ in range(100):
             put(writer, b"x" * 4000)
-        while sum(writer.folder.sizes().values()) > 80_000:
-            time.sleep(0.001)
+        wait_until(lambda: sum(writer.folder.sizes().values()) <= 80_000)
 
 
 def test_log_stays_small_though_its_thread_does_not_keep_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ import pytest
 
 from meshmsg import Monitor, Peer, Record, Stream
 from meshmsg.monitor import MonitorServer
+from meshmsg.monitor.page import page_answers
 from meshmsg.recovery.log.cursors import Cursor, Cursors
 from meshmsg.recovery.log.folder import LogFolder
 from meshmsg.spark_sink.sink import daemon as sink_daemon
@@ -145,6 +147,31 @@ def test_stream_that_is_new_in_the_log_of_another_is_held(tmp_path: Path) -> Non
     for stream in (STREAM, "new/orders.**"):
         cursors = Cursors(f"{LogFolder.of(str(tmp_path / 'log'), stream).path}/cursors")
         assert cursors.held() == (0, 0)
+
+
+def shown_columns() -> set[str]:
+    """What the live page reads of each table of a sink."""
+    script = page_answers()["/page.js"].body.decode()
+    (table,) = re.findall(r'table\("#sink".*?\n  \]', script, re.DOTALL)
+    named = re.findall(r'(?:text|num|bad)\("[^"]*", "(\w+)"', table)
+    return {*named, *re.findall(r"\bo\.(\w+)", table)}
+
+
+def test_the_live_page_gets_the_tables_with_all_that_it_shows(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path)
+    commit(daemon, 60)
+    limits = Monitor("127.0.0.1:0")
+    with MonitorServer(limits, "sink") as server:
+        server.add(sink_part(daemon.figures, daemon.config, limits))
+        url = "http://{}:{}/events".format(*server.address)
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            line = next(line for line in answer if line.startswith(b"data: "))
+    event = json.loads(line[6:])
+    assert event["view"] is None, "it has no peer here"
+    (row,) = event["sink"]["outputs"]
+    assert (row["output"], row["rows"], row["lag_events"]) == ("lake", 60, 40)
+    columns = shown_columns()
+    assert {"output", "lag_s", "problem"} <= columns <= row.keys()
 
 
 def test_prometheus_gets_the_figures(tmp_path: Path) -> None:

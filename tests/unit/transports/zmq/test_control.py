@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -12,6 +14,7 @@ from meshmsg.transports.zmq import control
 from meshmsg.transports.zmq.context import Context
 from meshmsg.transports.zmq.control import (
     LARGE_BYTES,
+    NOWHERE,
     PAIR,
     ControlClient,
     ControlServer,
@@ -143,4 +146,30 @@ def test_without_a_connection_nothing_is_kept_for_later() -> None:
     client = ControlClient(context, "ipc:///nowhere/at/all")
     assert not client.send([b"x"])
     client.close()
+    context.zmq.destroy(linger=0)
+
+
+def test_one_whose_address_cannot_be_told_is_not_of_this_machine(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _ = ends
+    frames = [zmq.Frame(b"id"), zmq.Frame(b"hello")]  # ZeroMQ knows nothing of these
+    stopped = SimpleNamespace(recv_multipart=lambda *args, **more: frames)
+    monkeypatch.setattr(server, "_socket", stopped)
+    request = server.recv()
+    assert request is not None
+    assert (request.parts, request.host) == ([b"hello"], NOWHERE)
+
+
+def test_one_that_comes_by_ipc_has_no_address(tmp_path: Path) -> None:
+    context = Context()
+    server = ControlServer(context)
+    client = ControlClient(context, server.bind(f"ipc://{tmp_path}/s"))
+    wait_until(lambda: client.send([b"hello"]))
+    server.wait(30.0)
+    request = server.recv()
+    assert request is not None
+    assert request.host == ""
+    client.close()
+    server.close(0.0)
     context.zmq.destroy(linger=0)
