@@ -39,6 +39,7 @@ from meshmsg._model.units import addresses, check_count, one_of, parse_time, sev
 from meshmsg._peer.forks import is_forked, own
 from meshmsg._peer.node import Node
 from meshmsg._peer.presence import PeerChange, PeerInfo, PeerWatch
+from meshmsg._publish.event_runs import headers_fit
 from meshmsg._receive.committed_positions import Bookmarks
 from meshmsg._receive.subscription import (
     OnLoss,
@@ -168,7 +169,9 @@ class PeerBase:
         monitor = self._open_monitor()
         try:
             with _platform.current().at(self.config.name):
-                self._spans = None if otel is None else otel.open_spans(self.config.name)
+                self._spans = (
+                    None if otel is None else otel.open_spans(self.config.name, headers_fit)
+                )
                 node = Node(self.config, __version__, self._spans)
                 own(node)
                 node.open()
