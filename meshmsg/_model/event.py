@@ -13,6 +13,8 @@ import msgspec
 from meshmsg._model.errors import ConfigError, MeshError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
+#: Of epochs and of events: what is greater is neither sent nor kept.
+NUMBER_MAX = (1 << 63) - 1
 
 #: Why events were declared lost.
 LOSS_REASONS = ("overflow", "evicted", "gone", "deadline", "expired", "away", "corrupt")
@@ -41,6 +43,8 @@ class Position(msgspec.Struct, frozen=True, order=True, gc=False):
         epoch, colon, seq = rest.partition(":")
         if not (at and colon and stream and _NUMBER.fullmatch(epoch) and _NUMBER.fullmatch(seq)):
             raise ConfigError("position", f"{text!r} is not of the form stream@epoch:seq")
+        if max(int(epoch), int(seq)) > NUMBER_MAX:
+            raise ConfigError("position", f"{text!r}: no stream gets beyond {NUMBER_MAX:,}")
         return cls(stream, int(epoch), int(seq))
 
 

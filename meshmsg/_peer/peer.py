@@ -29,7 +29,7 @@ from meshmsg._model.config import (
 )
 from meshmsg._model.discovery_config import DEFAULT_MESH, Discovery, named_mesh
 from meshmsg._model.errors import ClosedError, ConfigError, LogError, WaitTimeout
-from meshmsg._model.event import Position
+from meshmsg._model.event import NUMBER_MAX, Position
 from meshmsg._model.extras import need
 from meshmsg._model.monitor_config import Monitor
 from meshmsg._model.multicast_config import Feed
@@ -39,6 +39,7 @@ from meshmsg._model.units import addresses, check_count, one_of, parse_time, sev
 from meshmsg._peer.forks import is_forked, own
 from meshmsg._peer.node import Node
 from meshmsg._peer.presence import PeerChange, PeerInfo, PeerWatch
+from meshmsg._publish.event_runs import headers_fit
 from meshmsg._receive.committed_positions import Bookmarks
 from meshmsg._receive.subscription import (
     OnLoss,
@@ -168,7 +169,9 @@ class PeerBase:
         monitor = self._open_monitor()
         try:
             with _platform.current().at(self.config.name):
-                self._spans = None if otel is None else otel.open_spans(self.config.name)
+                self._spans = (
+                    None if otel is None else otel.open_spans(self.config.name, headers_fit)
+                )
                 node = Node(self.config, __version__, self._spans)
                 own(node)
                 node.open()
@@ -599,6 +602,8 @@ def order_of(
         if stream != begin.position.stream:
             raise ConfigError("start", f"{start} is of another stream than {stream!r}")
         place = begin.for_stream(stream)
+    if place is not None and max(place.epoch, place.value) > NUMBER_MAX:
+        raise ConfigError("start", f"{start}: no stream gets beyond {NUMBER_MAX:,}")
     return Operate(
         0,
         one_of("action", action, ACTIONS),  # type: ignore[arg-type]

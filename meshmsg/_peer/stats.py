@@ -102,6 +102,7 @@ def _intake_stats(name: str, intake: Intake) -> dict[str, Any]:
                 "filtered": source.books.filtered,
                 "lost": dict(source.books.lost),
                 **repair_times(source.receiver),
+                **(source.samples.as_dict() if source.samples else {}),
                 **({"multicast": source.packets.stats()} if source.packets else {}),
             }
             for source in intake.sources()

@@ -106,6 +106,14 @@ def check_notes(key: str | None, headers: Mapping[str, Any] | None) -> bytes | N
     return packed
 
 
+def headers_fit(headers: Mapping[str, Any]) -> bool:
+    """Whether an event has room for headers, and they can be encoded."""
+    try:
+        return check_notes(None, headers) is not None
+    except ConfigError:
+        return False
+
+
 def encode(outlet: Outlet, data: Any) -> tuple[bytes, bool]:
     """A payload, and whether it was given as bytes."""
     if isinstance(data, bytes | bytearray | memoryview):

@@ -16,6 +16,7 @@ from meshmsg._model.codecs import Codec
 from meshmsg._model.event import Position
 from meshmsg._model.multicast_config import Feed
 from meshmsg._model.topics import Pattern
+from meshmsg._receive.delivery_samples import DeliverySamples
 from meshmsg._receive.multicast_receiver import PacketSource
 from meshmsg._wire.control import (
     Evicted,
@@ -211,6 +212,7 @@ class Source:
         "receiver",
         "report_bytes",
         "said",
+        "samples",
         "seen_at",
         "stash",
         "stash_bytes",
@@ -240,6 +242,7 @@ class Source:
         self.books = Books(info.name, 0, 0)
         self.old_books: deque[Books] = deque(maxlen=OLD_BOOKS_MAX)
         self.unreported_bytes = 0
+        self.samples: DeliverySamples | None = None  #: of what was handed over
         self.ladder = Ladder()  #: who claims and who has refused what
         #: What a recorder said of this epoch, while its publisher has not.
         self.led: Subscribed | None = None

@@ -31,6 +31,7 @@ from meshmsg._model.security_config import Security
 from meshmsg._model.topics import TopicFilter
 from meshmsg._native import COMPILED
 from meshmsg._receive.committed_positions import Bookmarks
+from meshmsg._receive.delivery_samples import EVERY_S, DeliverySamples
 from meshmsg._receive.epochs import Epochs
 from meshmsg._receive.incoming_stream import (
     Attach,
@@ -125,6 +126,8 @@ class Intake:
         self.filter = topics
         self.lock = _platform.new_rlock()
         self._monotonic = _platform.current().monotonic  # at hand: asked for each event
+        self._time_ns = _platform.current().time_ns
+        self._sample_at = 0.0
         self.inbox: deque[Notice] = deque()
         self.counters: Counter[str] = Counter()
         self.guard = Guard(f"subscription {sub & 0xFFFFFF:06x}", self.counters)
@@ -320,6 +323,8 @@ class Intake:
             return None if hurried and not (self.inbox or incoming.leavers) else False
         try:
             if take_next(self, data, now, as_events):
+                if now >= self._sample_at:
+                    self._sample(now)
                 return True if self.current is None else self.current
         except Exception:
             self.guard.failed("a message")
@@ -339,6 +344,8 @@ class Intake:
             if packets is not None and take_next(self, datagram.data[DATA_HEAD.size :], now):
                 packets.take_single(now)
                 packets.report(now, self.ready.room)
+                if now >= self._sample_at:
+                    self._sample(now)
                 return True
         except Exception:
             self.guard.failed("a packet")
@@ -450,7 +457,19 @@ class Intake:
             self._current_books = books
             self.current = batch
             self.iterator = iterator
+        now = self._monotonic()
+        if now >= self._sample_at:
+            self._sample(now)
         return batch
+
+    def _sample(self, now: float) -> None:
+        """Note how long what is handed over now has taken."""
+        batch = self.current
+        source = None if batch is None else self._by_wire.get(batch.frame.stream)
+        if batch is not None and source is not None:
+            self._sample_at = now + EVERY_S
+            source.samples = source.samples or DeliverySamples()
+            source.samples.add(batch, now_ns=self._time_ns())
 
     def _takes(self, source: Source, topic: str) -> bool:
         """Whether a topic is wanted; one that its stream may not carry never is."""

@@ -177,6 +177,10 @@ RECEIVED_COUNTS = _counter("received_counts", "Counters of a stream", *_SUB, "co
 REPAIR = _histogram(
     "received_repair_seconds", "From the first request for a frame to its repair", *_SUB
 )
+DELAY = _histogram(
+    "received_delay_seconds", "From publish to the consumer, of a sample of frames", *_SUB
+)
+BATCH = _histogram("received_batch_events", "Events handed over at a time, of the same", *_SUB)
 _RECEIVED_OTHER = ("epoch", "received")
 EVICTIONS = _counter("subscription_evictions", "Times that it was evicted", "subscription")
 REFUSALS = _gauge("subscription_refusals", "Streams that do not take it now", "subscription")
@@ -306,6 +310,8 @@ def _subscription(subscription: Row) -> Iterator[Sample]:
         yield from numbers(RECEIVED, source, *at)
         yield from _lost(RECEIVED_LOST, source["lost"], *at)
         yield from _times(REPAIR, source, "repair_s", *at)
+        yield from _times(DELAY, source, "delay_s", *at)
+        yield from _times(BATCH, source, "batch_events", *at)
         yield from counts(RECEIVED_COUNTS, rest(source, RECEIVED, _RECEIVED_OTHER), *at)
         if packets := source.get("multicast"):
             yield from numbers(RECEIVER, packets, *at)

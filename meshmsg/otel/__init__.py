@@ -12,6 +12,9 @@ provider, or `opentelemetry-instrument`.  Needs `pip install 'meshmsg[otel]'`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from meshmsg._model import batch
 from meshmsg._peer.peer import PeerBase
 from meshmsg.otel import meter
@@ -21,10 +24,10 @@ from meshmsg.otel.producer import ProducerSpans
 __all__ = ["each", "handling"]
 
 
-def open_spans(name: str) -> ProducerSpans:
+def open_spans(name: str, fit: Callable[[Mapping[str, Any]], bool]) -> ProducerSpans:
     """Spans round what a peer publishes; from now on `with event:` has one, too."""
     batch.go_round(WithEvent())
-    return ProducerSpans(name)
+    return ProducerSpans(name, fit)
 
 
 def open_meter(peer: PeerBase) -> None:

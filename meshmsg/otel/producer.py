@@ -5,6 +5,7 @@ A peer without traces has none of this: its `publish` is the one that has always
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,15 +16,20 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from meshmsg._model.event import Position
 from meshmsg.otel.spans import W3C, attributes_of, remote_context, template_of, tracer
 
+log = logging.getLogger("meshmsg.peer")
+
 Headers = Mapping[str, Any] | None
 
 
 class ProducerSpans:
     """Spans round what one peer publishes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, fit: Callable[[Mapping[str, Any]], bool]) -> None:
+        """What the peer is called, and whether headers `fit` into an event."""
         self._name = name
+        self._fit = fit
         self._tracer = tracer()
+        self._said = False  #: that headers had no room
 
     def one(
         self, publish: Callable[..., Position | None], stream_of: Callable[[str], str]
@@ -113,7 +119,22 @@ class ProducerSpans:
             return span, headers  # no provider, or headers that `publish` refuses in words
         carrier: dict[str, str] = {}
         W3C.inject(carrier, trace.set_span_in_context(span))
-        return span, {**(headers or {}), **carrier}
+        carried = {**(headers or {}), **carrier}
+        if headers and not self._fit(carried):
+            if self._fit(headers):
+                self._say_no_room(topic)
+            return span, headers
+        return span, carried
+
+    def _say_no_room(self, topic: str) -> None:
+        if not self._said:
+            self._said = True
+            log.warning(
+                "%s: an event of %s goes without its trace: its headers leave no room for it "
+                "(said once)",
+                self._name,
+                topic,
+            )
 
 
 @contextmanager

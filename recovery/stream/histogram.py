@@ -1,6 +1,7 @@
-"""How long things took, counted by size: one increment each, whatever their number.
+"""How long things took, or how many they were, counted by size: one increment for each.
 
-For what happens seldom (an fsync, a wait, a repair): nothing of it stands where each event passes.
+For what happens seldom (an fsync, a wait, a repair), and for samples of the rest: nothing of it
+stands where each event passes.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from typing import Any
 
 #: From a tenth of a millisecond, a fast disk's fsync, to what users complain of.
 BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+#: From an event by itself to the largest frames.
+BOUNDS_EVENTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0)
 
 
 class Histogram:
-    """Counts of times up to each of `BOUNDS_S`, of longer ones, and their sum."""
+    """Counts of sizes up to each of its bounds, of larger ones, and their sum."""
 
-    __slots__ = ("_counts", "_sum_s")
+    __slots__ = ("_bounds", "_counts", "_sum")
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_S) + 1)
-        self._sum_s = 0.0
+    def __init__(self, bounds: tuple[float, ...] = BOUNDS_S) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
 
-    def add(self, took_s: float) -> None:
-        """Count a time; one below 0, which a clock that was set back gives, counts as 0."""
-        took_s = max(0.0, took_s)
-        self._counts[bisect_left(BOUNDS_S, took_s)] += 1
-        self._sum_s += took_s
+    def add(self, size: float) -> None:
+        """Count one; a time below 0, which clocks that differ give, counts as 0."""
+        size = max(0.0, size)
+        self._counts[bisect_left(self._bounds, size)] += 1
+        self._sum += size
 
     def as_dict(self) -> dict[str, Any]:
         """Bounds, counts and sum, as plain data."""
-        return {"bounds": BOUNDS_S, "counts": list(self._counts), "sum": self._sum_s}
+        return {"bounds": self._bounds, "counts": list(self._counts), "sum": self._sum}

@@ -449,6 +449,9 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
             op.operate("group explode", "g")
         with pytest.raises(ConfigError, match="of another stream"):
             op.operate("group reset", "g", stream="shop/a", start=Position("shop/b", 1, 2))
+        for far in (Position("shop/a", 1, 2**63), Position("shop/a", 2**63, 1), f"last:{2**63}"):
+            with pytest.raises(ConfigError, match="no stream gets beyond"):
+                op.operate("group reset", "g", start=far)
 
 
 def test_orders_are_written_down_and_not_those_of_a_dry_run(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from meshmsg._model.batch import Batch, Event
 from meshmsg._model.codecs import MsgpackCodec, Undecodable
 from meshmsg._model.errors import ConfigError, PayloadError
-from meshmsg._model.event import LOSS_REASONS, EventsLost, Loss, Position
+from meshmsg._model.event import LOSS_REASONS, NUMBER_MAX, EventsLost, Loss, Position
 from meshmsg._wire.frame import Frame, FrameBuilder, encode_headers
 
 STREAM = "pricing/orders.**"
@@ -63,6 +63,13 @@ def test_position_can_be_read_back_from_its_text(stream: str, epoch: int, seq: i
 def test_text_that_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"position: .* is not of the form stream@epoch:seq"):
         Position.parse(text)
+
+
+@pytest.mark.parametrize("text", [f"a@1:{NUMBER_MAX + 1}", f"a@{NUMBER_MAX + 1}:1"])
+def test_position_that_nothing_could_keep_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="no stream gets beyond"):
+        Position.parse(text)
+    assert Position.parse(f"a@{NUMBER_MAX}:{NUMBER_MAX}").seq == NUMBER_MAX
 
 
 def test_positions_sort_by_epoch_and_then_by_number() -> None:

@@ -10,7 +10,16 @@ import pytest
 from meshmsg._model.codecs import codec_for
 from meshmsg._model.errors import ConfigError, EventTooLarge, MeshError, PayloadError
 from meshmsg._publish import event_runs as _runs
-from meshmsg._publish.event_runs import OFFSET_COST, Run, check_notes, cuts, keys_of, runs_of, scan
+from meshmsg._publish.event_runs import (
+    OFFSET_COST,
+    Run,
+    check_notes,
+    cuts,
+    headers_fit,
+    keys_of,
+    runs_of,
+    scan,
+)
 from meshmsg._wire.frame import HEADERS_BYTES_MAX
 
 
@@ -123,6 +132,14 @@ def test_many_events_go_in_chunks_and_an_iterable_is_read_once(
 def test_notes_that_cannot_be_carried_are_refused(key: Any, headers: Any) -> None:
     with pytest.raises(MeshError):
         check_notes(key, headers)
+
+
+@pytest.mark.parametrize(
+    ("size", "fit"), [(HEADERS_BYTES_MAX - 8, True), (HEADERS_BYTES_MAX, False)]
+)
+def test_headers_fit_as_far_as_an_event_has_room(size: int, fit: bool) -> None:
+    assert headers_fit({"a": b"x" * size}) is fit
+    assert not headers_fit({"a": object()})
 
 
 def test_notes_that_can_are_packed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from meshmsg._model.batch import Batch
 from meshmsg._model.event import Loss, Position
 from meshmsg._model.multicast_config import Multicast
 from meshmsg._receive.committed_positions import Bookmarks
+from meshmsg._receive.delivery_samples import EVERY_S
 from meshmsg._receive.incoming_stream import (
     Attach,
     Detach,
@@ -30,6 +32,7 @@ from meshmsg._receive.subscription_io import (
 from meshmsg._wire.control import Evicted, Gone, Nack, Start, stream_wire_id
 from meshmsg.recovery.stream.loss_detector import NEVER
 from meshmsg.recovery.stream.receiver import HINT_GRACE_S
+from meshmsg.transports.udp.multicast import Datagram
 from tests.scenarios.multicast.conftest import new_group
 from tests.support.receiving import (
     EPOCH,
@@ -43,6 +46,7 @@ from tests.support.receiving import (
     frame,
     info,
     link,
+    packets,
     receiving,
 )
 from tests.support.waiting import wait_until
@@ -168,6 +172,62 @@ def test_quick_way_gives_the_batch_itself(side: Receiving) -> None:
     got = side.intake.receive(1.0, 1.0, as_events=True)
     assert isinstance(got, Batch)
     assert [event.data for event in side.intake.iterator] == [2, 3]
+
+
+def sampled(side: Receiving) -> tuple[int, float]:
+    """How many frames are measured, and how many events they had."""
+    (source,) = side.intake.sources()
+    sizes = source.samples.as_dict()["batch_events"] if source.samples else None
+    return (0, 0.0) if sizes is None else (sum(sizes["counts"]), sizes["sum"])
+
+
+def test_a_frame_is_measured_now_and_then_on_the_quick_way(side: Receiving) -> None:
+    admitted(side)
+    connected(side)
+    calm(side)
+    sent(side, data(0, 2))
+    side.intake.receive(1.0, 1.0)  # the topics of a stream are judged once
+    side.taken()
+    before, events = sampled(side)
+    now = time.monotonic() + 5.0
+    for first, at in ((2, now), (4, now + EVERY_S / 2), (6, now + EVERY_S)):
+        sent(side, data(first, first + 2))
+        assert isinstance(side.intake.receive(at, at), Batch)
+    assert sampled(side) == (before + 2, events + 4.0)
+
+
+def test_a_frame_is_measured_now_and_then_on_the_long_way(
+    side: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = admitted(side)
+    now = time.monotonic() + 5.0
+    for first, at in ((0, now), (3, now + EVERY_S / 2), (6, now + EVERY_S)):
+        monkeypatch.setattr(side.intake, "_monotonic", lambda at=at: at)
+        side.give(source, first, first + 3)
+        side.taken()
+    assert sampled(side) == (2, 6.0)
+
+
+def test_a_packet_is_measured_on_the_quick_way(
+    side: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1.0 - EVERY_S]
+    monkeypatch.setattr(side.intake, "_monotonic", lambda: clock[0])
+    sender = ("127.0.0.1", 4000)
+    admitted(side, multicast=info_of(Multicast(new_group()), [sender]))
+    reading = side.intake.reading
+    first, *more = packets((0, 2), (2, 4))
+    (line,) = reading.lines.values()
+    reading.on_datagram(line, Datagram(first, len(first), sender), 1.0)  # the sender is known
+    side.taken()
+    calm(side)
+    before, events = sampled(side)
+    came = [Datagram(one, len(one), sender) for one in more]
+    monkeypatch.setattr(line, "recv", lambda: came.pop(0))
+    clock[0] = 1.0
+    assert side.intake.receive(1.0, 1.0, as_events=True) is True
+    assert [event.data for event in side.intake.iterator] == [2, 3]
+    assert sampled(side) == (before + 1, events + 2.0)
 
 
 def test_quick_way_is_left_while_there_is_more_to_see_to(side: Receiving) -> None:

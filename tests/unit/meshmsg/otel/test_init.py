@@ -11,7 +11,7 @@ from meshmsg._model.config import otel_from_env
 
 def test_opening_puts_spans_round_blocks_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_around", None)
-    assert otel.open_spans("shop") is not None
+    assert otel.open_spans("shop", lambda headers: True) is not None
     assert isinstance(batch._around, otel.WithEvent)
 
 

@@ -11,6 +11,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from meshmsg import Position
+from meshmsg._publish.event_runs import check_notes, headers_fit
+from meshmsg._wire.frame import HEADERS_BYTES_MAX, encode_headers
 from meshmsg.otel import producer
 from meshmsg.otel.producer import ProducerSpans
 
@@ -38,7 +40,7 @@ def test_headers_given_stay_and_name_the_parent(exporter: InMemorySpanExporter) 
         seen.append(options)
         return AT
 
-    traced = ProducerSpans("shop").one(publish, stream_of)
+    traced = ProducerSpans("shop", headers_fit).one(publish, stream_of)
     mine = {"mine": 1, "traceparent": GIVEN}
     assert traced("orders.eu", 1, key="k", headers=mine, timeout=2.0) is AT
     assert mine == {"mine": 1, "traceparent": GIVEN}
@@ -54,7 +56,7 @@ def test_headers_given_stay_and_name_the_parent(exporter: InMemorySpanExporter) 
 def test_an_attempt_that_meets_a_blocked_stream_leaves_no_span(
     exporter: InMemorySpanExporter,
 ) -> None:
-    traced = ProducerSpans("shop").one(lambda *_, **__: None, stream_of)
+    traced = ProducerSpans("shop", headers_fit).one(lambda *_, **__: None, stream_of)
     assert traced("orders.eu", 1, on_gate=print) is None
     assert exporter.get_finished_spans() == ()
 
@@ -70,7 +72,7 @@ def test_many_have_one_span(exporter: InMemorySpanExporter) -> None:
         seen.append((given, options))
         return AT
 
-    spans = ProducerSpans("shop")
+    spans = ProducerSpans("shop", headers_fit)
     assert spans.many(publish_all, stream_of)("orders.eu", iter("abc"), None, None, None) is AT
     traced = spans.many_async(publish_many, stream_of)
     assert asyncio.run(traced("orders.eu", [1, 2], keys=None)) is AT
@@ -84,8 +86,32 @@ def test_many_have_one_span(exporter: InMemorySpanExporter) -> None:
     assert "traceparent" in seen[1][1]["headers"]
 
 
+@pytest.mark.parametrize(("bytes_left", "carried"), [(100, True), (40, False)])
+def test_headers_without_room_for_a_trace_go_as_they_were_given(
+    exporter: InMemorySpanExporter,
+    caplog: pytest.LogCaptureFixture,
+    bytes_left: int,
+    carried: bool,
+) -> None:
+    seen: list[Any] = []
+
+    def publish(topic: str, data: Any, **options: Any) -> Position:
+        seen.append(check_notes(None, options["headers"]))
+        return AT
+
+    traced = ProducerSpans("shop", headers_fit).one(publish, stream_of)
+    mine = {"mine": b"x" * (HEADERS_BYTES_MAX - len(encode_headers({"mine": b""})) - bytes_left)}
+    for _ in range(2):
+        assert traced("orders.eu", 1, headers=mine) is AT
+    assert [b"traceparent" in packed for packed in seen] == [carried] * 2
+    assert len(exporter.get_finished_spans()) == 2
+    assert len(caplog.records) == (0 if carried else 1)
+
+
 def test_without_a_provider_headers_are_left_as_they_are() -> None:
     seen: list[Any] = []
-    traced = ProducerSpans("shop").one(lambda *_, **options: seen.append(options), stream_of)
+    traced = ProducerSpans("shop", headers_fit).one(
+        lambda *_, **options: seen.append(options), stream_of
+    )
     traced("orders.eu", 1)
     assert seen[0]["headers"] is None
