@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,7 @@ def flowing(peer: Any) -> dict[str, Any]:
     try:
         connection.request("GET", "/events")
         with connection.getresponse() as answer:
-            for line in answer:
+            for line in islice(answer, 2 * PATIENCE_S):  # two for each look, a second apart
                 if line.startswith(b"data: "):
                     view: dict[str, Any] | None = json.loads(line[6:])["view"]
                     if view is not None and any(flow["delivered_s"] for flow in view["flows"]):
