@@ -248,16 +248,17 @@ class GroupKeeper:
             return False
         now = _platform.monotonic()
         held_at = self._held_at.get(id(seat))
-        if held_at is None:  # from the first moment on
+        if held_at is None and not store.has(record.name):
+            # A new group holds the log from its first moment on.
             store.hold(record.name, record.floor, _platform.time_ns())
-            self._held_at[id(seat)] = now
+            self._held_at[id(seat)] = held_at = now
         if seat.dead is not None and seat.dead.log is not None:
             # First what it gave up: settled and nowhere would be lost, if the machine fails now.
             seat.dead.log.flush()
         store.save(record)
         self._saved[id(seat)] = seat
         self._counters["groups_saved"] += 1
-        if held_at is not None and (now - held_at >= HOLD_S or self._stopping.is_set()):
+        if held_at is None or now - held_at >= HOLD_S or self._stopping.is_set():
             # After the file: should we be killed in between, what that still has to do is held.
             store.hold(record.name, record.floor, _platform.time_ns())
             self._held_at[id(seat)] = now

@@ -95,6 +95,28 @@ def test_the_next_start_goes_on_where_a_group_was(world: World, tmp_path: Path) 
         again.close()
 
 
+def test_what_the_file_still_has_to_do_is_held_until_a_new_file_is_there(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that begins anew further on, and a disk that fails (or a kill) before its file."""
+    world.seat()
+    fill(world.outlet, 10)
+    world.close()
+    again = World(tmp_path, CLOCK_US + 1000)
+    try:
+        assert again.outlet.log is not None
+        before = again.outlet.log.cursors().all()
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupStore, "save", lambda *_: 1 / 0)
+            further_on = again.seat()
+            assert not again.saved[-1].good
+            assert again.outlet.log.cursors().all() == before
+        again.keeper.save_now(further_on)
+        assert again.outlet.log.cursors().all() != before
+    finally:
+        again.close()
+
+
 def test_changes_that_come_together_are_saved_together(world: World) -> None:
     seats = [world.seat(name) for name in ("g", "h")]
     before = world.counters["groups_saved"]
