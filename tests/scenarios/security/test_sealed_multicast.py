@@ -27,9 +27,10 @@ _groups = itertools.count()
 
 @pytest.fixture
 def group() -> str:
-    """A group that no other test uses, nor another run of them on this machine."""
-    pid, number = os.getpid(), next(_groups)
-    return f"239.{128 + number % 60}.{pid >> 8 & 255}.{pid & 255}:{24_000 + 4 * number}"
+    """A group and ports that no other test uses, nor one beside it: captures go by ports."""
+    pid, number = os.getpid(), next(_groups) % 60
+    port = 24_000 + 4 * (pid % 25 * 60 + number)
+    return f"239.{128 + number}.{pid >> 8 & 255}.{pid & 255}:{port}"
 
 
 def take(events: Subscription, count: int) -> list[Any]:
